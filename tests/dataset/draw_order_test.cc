@@ -43,7 +43,7 @@ Job MakeJob(const std::vector<uint64_t>& sizes, const BatchSpec& batch, uint32_t
   job.order.heavy = heavy;
   job.order.level_steps = level;
   for (size_t d = 0; d < sizes.size(); ++d)
-    job.datasets.push_back({absl::StrCat("d", d), {}, 1.0 + static_cast<double>(d)});
+    job.datasets.push_back({.name = absl::StrCat("d", d), .weight = 1.0 + static_cast<double>(d)});
   return job;
 }
 

@@ -173,7 +173,8 @@ Job MakeJob(const std::vector<double>& weights) {
   job.path = "job.yaml";
   job.seed = 11;
   job.batch.samples = 7;
-  for (size_t d = 0; d < weights.size(); ++d) job.datasets.push_back({absl::StrCat("d", d), {}, weights[d]});
+  for (size_t d = 0; d < weights.size(); ++d)
+    job.datasets.push_back({.name = absl::StrCat("d", d), .weight = weights[d]});
   return job;
 }
 

@@ -23,7 +23,7 @@ absl::StatusOr<Job> WriteSyntheticIndex(const std::string& folder, uint64_t num_
   Job job;
   job.path = "job.yaml";
   job.index = folder;
-  job.datasets = {{"synthetic", {}, 1}};
+  job.datasets = {{.name = "synthetic"}};
   auto files = MakeFileSource();
   Catalogue catalogue;
   for (uint64_t s = 0; s < num_shards; ++s) {
