@@ -4,7 +4,6 @@ Every stage has a group of the leader and its members, so that media reach the f
 replica take their steps in the same order: each `next` is a collective.
 """
 
-import inspect
 import json
 
 import numpy as np
@@ -18,17 +17,15 @@ from evenkeel.fetching import END, ERROR, HELLO, STEP
 def make_groups(topology):
     """{stage: process group of the leader and the stage's members}, those that this rank is in. A collective of the
     world: every member of every replica calls it."""
-    local = "use_local_synchronization" in inspect.signature(dist.new_group).parameters
     groups = {}
-    # Before torch 2.1 every rank of the world makes every group, in one order.
-    for replica in [topology.replica] if local else range(topology.data):
+    # Every rank of the world makes every group, in one order, as all releases of torch allow.
+    for replica in range(topology.data):
         for stage in range(topology.pipeline):
             members = sorted({topology.leaders[replica], *topology.members(replica, stage)})
-            own = topology.rank in members
-            if len(members) == 1 or (local and not own):
+            if len(members) == 1:
                 continue
-            group = dist.new_group(members, **({"use_local_synchronization": True} if local else {}))
-            if own:
+            group = dist.new_group(members)
+            if topology.rank in members:
                 groups[stage] = group
     return groups
 

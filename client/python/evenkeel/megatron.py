@@ -3,9 +3,8 @@
     def train_valid_test_provider(_, vp_stage=None):                # of pretrain(..., --dataloader-type external)
         return evenkeel.megatron.DataIterator(loader, num_microbatches=8), None, None
 
-`next` gives the batch of pretrain_gpt.py for one microbatch. Megatron's schedules want a fixed number of microbatches:
-`microbatch: {capacity_tokens: ..., count_multiple: 8}` in the job. Only ranks that Megatron reads on (tensor rank 0 of
-the stages that need data) have an iterator; `rank` of the loader is the replica's.
+`next` gives the batch of pretrain_gpt.py for one microbatch. Schedules want a fixed number of microbatches: `microbatch:
+{capacity_tokens: ..., count_multiple: 8}` in the job. Only ranks that Megatron reads on have an iterator.
 """
 
 import numpy as np
