@@ -37,8 +37,7 @@ struct TokenPart {
     layout.WriteHeader(part);
     const auto put = [&](size_t tensor, const auto& values) {
       if (values.empty()) return;
-      std::memcpy(layout.tensor(part, tensor).data(), values.data(),
-                  values.size() * sizeof(values[0]));
+      std::memcpy(layout.tensor(part, tensor).data(), values.data(), values.size() * sizeof(values[0]));
     };
     put(0, words);
     if (!spans.empty()) put(1, spans);

@@ -60,12 +60,12 @@ void Compare(const PhaseLoad& phase) {
 #include "examples/core/max_over_mean.h.inc"
 }
 
-void Find(const std::vector<uint32_t>& all) {
+void Find(const std::vector<uint32_t>& all){
 #include "examples/core/mesh.h.inc"
 }
 
-absl::Status Cut(const PartLayout& whole_layout, std::span<const std::byte> whole_part,
-                 std::span<std::byte> buffer) {
+absl::Status
+    Cut(const PartLayout& whole_layout, std::span<const std::byte> whole_part, std::span<std::byte> buffer) {
 #include "examples/core/part_role.h.inc"
   return absl::OkStatus();
 }
