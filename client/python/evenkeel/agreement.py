@@ -26,7 +26,7 @@ def agree(loader, group=None):
         origin, error = None, raised
     if dist.is_available() and dist.is_initialized():
         rank = loader.rank
-        said = _gather(_pack(rank, origin), group, _device_of(group))
+        said = [_unpack(one) for one in _gather(_pack(rank, origin), group, _device_of(group))]
         if error is None:
             _check(said)
             origin.mark_agreed(_group(group))
@@ -39,7 +39,7 @@ def ensure(origin, group, device):
     group = _group(group)
     if origin.is_agreed(group, dist.group.WORLD):
         return
-    _check(_gather(_pack(origin.rank, origin), group, device))
+    _check([_unpack(one) for one in _gather(_pack(origin.rank, origin), group, device)])
     origin.mark_agreed(group)
 
 
@@ -66,11 +66,17 @@ def _unpack(tensor):
             data[8 + _DIGEST_BYTES:].decode().strip())
 
 
-def _gather(packed, group, device):
-    packed = packed.to(device)
-    said = [torch.empty_like(packed) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(said, packed, group=group)
-    return [_unpack(one) for one in said]
+def _gather(own, group, device):
+    """The tensors of all ranks, of the same form, in the order of the group."""
+    own = own.to(device)
+    said = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(said, own, group=group)
+    return said
+
+
+def gather_numbers(numbers, group=None):
+    """The lists of whole numbers of all ranks, equally long, in the order of the group. A collective."""
+    return [one.tolist() for one in _gather(torch.tensor(numbers, dtype=torch.int64), group, _device_of(group))]
 
 
 def _check(said):

@@ -4,14 +4,12 @@ Every stage has a group of the leader and its members, so that media reach the f
 replica take their steps in the same order: each `next` is a collective.
 """
 
-import json
-
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from evenkeel import agreement
-from evenkeel.fetching import END, ERROR, HELLO, STEP
+from evenkeel.fetching import END, ERROR, HELLO, STEP, worded
 
 
 def make_groups(topology):
@@ -52,7 +50,7 @@ class LeaderGiver:
 
     def refuse(self, error):
         """Tells the others why this process could not connect."""
-        self._to_all(ERROR, json.dumps([error.code, str(error)]).encode())
+        self._to_all(ERROR, worded(error))
 
     def hello(self, payload):
         self._to_all(HELLO, payload)

@@ -89,8 +89,7 @@ class Shard(Microbatch):
         if name == "shift_labels":
             return packing.shifted(self.whole["labels"])[..., self.tokens]
         if name == "shift_loss_weights":
-            weights = np.asarray(self.whole["loss_weights"])
-            return np.concatenate([weights[..., 1:], np.zeros_like(weights[..., :1])], -1)[..., self.tokens]
+            return packing.shifted(self.whole["loss_weights"], last=0)[..., self.tokens]
         value = self.whole[name]
         return np.ascontiguousarray(value[..., self.tokens]) if name in _TOKEN_FIELDS else value
 

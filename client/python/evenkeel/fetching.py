@@ -27,6 +27,11 @@ _HEADER = struct.Struct("<4sBQQ")  # magic, kind, step, bytes of what follows or
 _MAGIC = b"EVKS"
 
 
+def worded(error):
+    """An error as a message to the takers, whose `Taker` raises it."""
+    return json.dumps([error.code, str(error)]).encode()
+
+
 class Giver:
     """Receives by `consumer` and passes every step on.
 
@@ -44,7 +49,7 @@ class Giver:
         try:
             native = self._consumer.next()
         except errors.Error as error:
-            self._channel.error(json.dumps([error.code, str(error)]).encode())
+            self._channel.error(worded(error))
             raise
         if native is None:
             self._channel.end()
@@ -225,8 +230,8 @@ class NodeGiver:
             connection.close()
             return
         if rank not in self._takers:
-            _send(connection, ERROR, payload=json.dumps(["INVALID_ARGUMENT", f"rank {rank} is not awaited: it is connected "
-                                                         "already, or of another replica or node"]).encode())
+            _send(connection, ERROR, payload=worded(errors.InvalidArgument(
+                f"rank {rank} is not awaited: it is connected already, or of another replica or node", "INVALID_ARGUMENT")))
             connection.close()
             return
         self._takers.discard(rank)
@@ -284,7 +289,7 @@ class NodeGiver:
 
     def refuse(self, error):
         """Tells those that have come why this process could not connect."""
-        payload = json.dumps([error.code, str(error)]).encode()
+        payload = worded(error)
         self._listener.settimeout(0)
         with contextlib.suppress(OSError):
             while True:

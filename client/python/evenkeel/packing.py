@@ -36,11 +36,11 @@ def text_positions(microbatch):
     return (np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds)))[None]
 
 
-def shifted(labels):
-    """Labels for trainers that do not shift: the one at i is that of token i + 1, the last is -100. A document's first
-    label is -100, so nothing crosses into another document."""
+def shifted(labels, last=-100):
+    """Labels for trainers that do not shift: the one at i is that of token i + 1, the last is `last`. A document's first
+    label is -100, so nothing crosses into another document. Of weights of the loss the last is 0."""
     labels = np.asarray(labels)
-    return np.concatenate([labels[..., 1:], np.full_like(labels[..., :1], -100)], -1)
+    return np.concatenate([labels[..., 1:], np.full_like(labels[..., :1], last)], -1)
 
 
 def document_ids(microbatch):

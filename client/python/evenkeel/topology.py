@@ -247,7 +247,6 @@ def check(topology, loader=None, group=None):
     """
     import socket
 
-    import torch
     import torch.distributed as dist
 
     from evenkeel import agreement
@@ -260,10 +259,7 @@ def check(topology, loader=None, group=None):
     except Error as raised:  # the other ranks wait for this one's word
         code[4], error = _NOT_CONNECTED, raised
     if dist.is_available() and dist.is_initialized():
-        own = torch.tensor(code, dtype=torch.int64, device=agreement._device_of(group))
-        said = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(said, own, group=group)
-        said = [one.tolist() for one in said]
+        said = agreement.gather_numbers(code, group)
     else:
         said = [code]
 
@@ -319,15 +315,9 @@ def _compare_job(topology, loader):
 
 def wire_bytes(loader, topology, group=None):
     """{replica: bytes that its members received from workers since they connected}. A collective."""
-    import torch
-    import torch.distributed as dist
-
     from evenkeel import agreement
-    own = torch.tensor([topology.replica, loader.stats()["bytes"]], dtype=torch.int64, device=agreement._device_of(group))
-    said = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(said, own, group=group)
     out = {}
-    for replica, count in (one.tolist() for one in said):
+    for replica, count in agreement.gather_numbers([topology.replica, loader.stats()["bytes"]], group):
         out[replica] = out.get(replica, 0) + count
     return dict(sorted(out.items()))
 
