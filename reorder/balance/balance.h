@@ -138,8 +138,9 @@ std::vector<uint32_t> GreedyUpTo(std::span<const Load> cost, size_t ranks, size_
 // Permutes the batches over ranks so that rows stay on their node. See node_wise.cc.
 std::vector<uint32_t> PermuteNodeWise(const BalanceProblem& problem, const std::vector<uint32_t>& rank);
 
-// Permutes the batches over ranks: pairs of batch and rank with the most cost already on the rank come first.
-std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch);
+// Permutes the batches over ranks: pairs of batch and rank with the most cost already on the rank come first. Units
+// without homes keep theirs.
+std::vector<uint32_t> BringHome(const BalanceProblem& problem, std::vector<uint32_t> batch);
 
 // Packed: `rank` if no rank has more than the problem's capacity, else a placement that keeps it, if one is found, the most
 // even of several. A placement by longest processing time of the lengths that keeps it is always found.

@@ -45,10 +45,6 @@ Load Even(const BalanceProblem& problem, Load enough, std::vector<uint32_t>& ran
   return HeaviestRank(problem, rank);
 }
 
-std::vector<uint32_t> AtHome(const BalanceProblem& problem, std::vector<uint32_t> batch) {
-  return problem.ItemsHaveHomes() ? BringHome(problem, batch) : batch;
-}
-
 std::vector<uint32_t> AssignByTolerance(const BalanceProblem& problem) {
   return problem.ItemsHaveHomes() ? MoveExcess(problem) : PlaceJointly(problem);
 }
@@ -78,7 +74,7 @@ std::vector<uint32_t> AssignBeyondTolerance(const BalanceProblem& problem) {
   const Load heaviest = Even(problem, cap, rank);
   if (heaviest <= cap) return rank;
   std::vector<uint32_t> simple = AssignSimply(problem);
-  return HeaviestRank(problem, simple) < heaviest ? AtHome(problem, std::move(simple)) : rank;
+  return HeaviestRank(problem, simple) < heaviest ? BringHome(problem, std::move(simple)) : rank;
 }
 
 std::vector<uint32_t> AssignWithTolerance(const BalanceProblem& problem) {
@@ -102,7 +98,7 @@ std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
     consider(AssignBeyondTolerance(tolerant));
   }
   for (const auto simple : {GreedyPacked, KarmarkarKarp}) {
-    if (best.empty() || least > bound) consider(AtHome(problem, simple(problem)));
+    if (best.empty() || least > bound) consider(BringHome(problem, simple(problem)));
   }
   return best;
 }
@@ -113,9 +109,9 @@ std::vector<uint32_t> BalanceWithoutMoving(const BalanceProblem& problem) {
   if (problem.batching == Batching::kPadded) {
     const std::vector<uint32_t> batch = GreedyPadded(problem);
     if (problem.ItemsHaveHomes() && DefaultRanksSuffice(problem, batch)) return problem.DefaultRanks();
-    return AtHome(problem, batch);
+    return BringHome(problem, batch);
   }
-  if (problem.padded_attention) return AtHome(problem, GreedyPaddedAttention(problem));
+  if (problem.padded_attention) return BringHome(problem, GreedyPaddedAttention(problem));
   if (problem.equal_counts || problem.tolerance == 0) return AssignTight(problem);
   return AssignWithTolerance(problem);
 }
@@ -125,7 +121,8 @@ Load CapOf(const BalanceProblem& problem) {
                        problem.tolerance);
 }
 
-std::vector<uint32_t> BringHome(const BalanceProblem& problem, const std::vector<uint32_t>& batch) {
+std::vector<uint32_t> BringHome(const BalanceProblem& problem, std::vector<uint32_t> batch) {
+  if (!problem.ItemsHaveHomes()) return batch;
   const uint32_t ranks = problem.ranks->size();
   std::vector<std::pair<uint64_t, Load>> at_home;  // (batch * ranks + rank, cost)
   for (size_t i = 0; i < batch.size(); ++i) {

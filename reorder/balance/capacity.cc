@@ -16,34 +16,29 @@ class Capacity {
   explicit Capacity(const BalanceProblem& problem)
       : problem_(problem),
         size_(problem.length.begin(), problem.length.end()),
-        most_(static_cast<Load>(std::min<uint64_t>(problem.capacity, INT64_MAX))) {}
-
-  bool IsKept(std::span<const uint32_t> rank) const {
-    std::vector<Load> held(problem_.ranks->size(), 0);
-    for (size_t i = 0; i < rank.size(); ++i) held[rank[i]] += size_[i];
-    return *std::max_element(held.begin(), held.end()) <= most_;
+        most_(static_cast<Load>(std::min<uint64_t>(problem.capacity, INT64_MAX))),
+        by_size_(problem) {
+    by_size_.cost = size_;
   }
+  Capacity(const Capacity&) = delete;
+
+  bool IsKept(std::span<const uint32_t> rank) const { return HeaviestRank(by_size_, rank) <= most_; }
 
   // The most even of the placements that keep the capacity; `rank` if none does.
   std::vector<uint32_t> Keep(std::vector<uint32_t> rank) {
     best_ = rank;
     Consider(std::move(rank));
     if (is_kept_ && least_ <= CapOf(problem_)) return best_;  // what had to move is little
-    BalanceProblem free = problem_, by_size = problem_;
+    BalanceProblem free = problem_;
     free.co_balanced = {size_};
     free.co_balanced_stay = true;
-    by_size.cost = size_;
-    if (!problem_.equal_counts) Consider(AtHome(PlaceJointly(free)));
-    Consider(AtHome(GreedyPacked(by_size)));
-    Consider(AtHome(KarmarkarKarp(by_size)));
+    if (!problem_.equal_counts) Consider(BringHome(problem_, PlaceJointly(free)));
+    Consider(BringHome(problem_, GreedyPacked(by_size_)));
+    Consider(BringHome(problem_, KarmarkarKarp(by_size_)));
     return std::move(best_);
   }
 
  private:
-  std::vector<uint32_t> AtHome(std::vector<uint32_t> batch) const {
-    return problem_.ItemsHaveHomes() ? BringHome(problem_, batch) : batch;
-  }
-
   void Consider(std::vector<uint32_t> rank) {
     const uint32_t ranks = problem_.ranks->size();
     ExchangeLimits limits{.enough = most_,
@@ -65,6 +60,7 @@ class Capacity {
   const BalanceProblem& problem_;
   const std::vector<Load> size_;  // [units]
   const Load most_;
+  BalanceProblem by_size_;  // whose cost is the size
   std::vector<uint32_t> best_;
   bool is_kept_ = false;
   Load least_ = 0;  // the heaviest rank of the best placement that keeps the capacity

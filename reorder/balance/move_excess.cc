@@ -33,6 +33,7 @@ class Excess {
     PlaceOnHomeRanks();
     if (without_home_ > 0) PlaceWithoutHomeRank();
     Shed();
+    if (*std::max_element(load_.begin(), load_.end()) <= cap_) return std::move(rank_);
     EvenOut(problem_.cost, ranks_.size(), {.enough = cap_, .nodes = &ranks_, .stay_on_node = true}, rank_);
     return std::move(rank_);
   }
