@@ -87,11 +87,9 @@ std::vector<float> InOrder(const std::vector<float>& share, uint32_t samples, ui
   std::vector<float> out;
   const size_t window = size_t{samples} * level * kKinds;
   for (size_t begin = 0; begin < share.size(); begin += window) {
-    std::vector<float> of_window(share.begin() + static_cast<ptrdiff_t>(begin),
-                                 share.begin() + static_cast<ptrdiff_t>(begin + window));
-    const std::vector<float> lengths = of_window;
-    Normalize(of_window);
-    for (uint32_t draw : dataset::LevelWindow(of_window, kKinds, {samples, heavy, begin})) {
+    const std::vector<float> lengths(share.begin() + static_cast<ptrdiff_t>(begin),
+                                     share.begin() + static_cast<ptrdiff_t>(begin + window));
+    for (uint32_t draw : dataset::LevelWindow(lengths, kKinds, {samples, heavy, begin})) {
       for (size_t k = 0; k < kKinds; ++k) out.push_back(lengths[draw * kKinds + k]);
     }
   }

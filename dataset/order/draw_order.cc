@@ -135,8 +135,15 @@ class Leveling {
 
 }  // namespace
 
-std::vector<uint32_t> LevelWindow(std::span<const float> share, size_t kinds, const LevelSpec& spec) {
-  return Leveling(share, kinds, spec).Run();
+std::vector<uint32_t> LevelWindow(std::vector<float> lengths, size_t kinds, const LevelSpec& spec) {
+  const size_t draws = lengths.size() / kinds;
+  for (size_t k = 0; k < kinds; ++k) {
+    double sum = 0;  // in the order of the draws
+    for (size_t i = 0; i < draws; ++i) sum += static_cast<double>(lengths[i * kinds + k]);
+    const auto factor = static_cast<float>(sum > 0 ? static_cast<double>(draws) / sum : 0);
+    for (size_t i = 0; i < draws; ++i) lengths[i * kinds + k] *= factor;
+  }
+  return Leveling(lengths, kinds, spec).Run();
 }
 
 absl::StatusOr<std::unique_ptr<DrawOrder>> DrawOrder::Make(const Job& job, const Index& index) {
@@ -149,7 +156,8 @@ DrawOrder::DrawOrder(const Job& job, const Index& index, Draws draws)
       draws_(std::move(draws)),
       window_(WindowOf(job)),
       seed_(job.seed),
-      spec_{.samples = static_cast<uint32_t>(job.batch.samples), .heavy = job.order.heavy} {}
+      spec_{.samples = static_cast<uint32_t>(job.batch.samples), .heavy = job.order.heavy},
+      recent_(kRecentWindows) {}
 
 absl::StatusOr<SampleRef> DrawOrder::At(uint64_t position) const {
   if (window_ == 0) return draws_.At(position);
@@ -158,19 +166,9 @@ absl::StatusOr<SampleRef> DrawOrder::At(uint64_t position) const {
 }
 
 absl::StatusOr<DrawOrder::Window> DrawOrder::WindowAt(uint64_t number) const {
-  {
-    MutexLock lock(mutex_);
-    for (auto it = recent_.begin(); it != recent_.end(); ++it) {
-      if (it->first != number) continue;
-      recent_.splice(recent_.begin(), recent_, it);
-      return it->second;
-    }
-  }
+  if (Window kept = recent_.Find(number)) return kept;
   EVENKEEL_ASSIGN_OR_RETURN(Window window, MakeWindow(number));
-  MutexLock lock(mutex_);
-  recent_.emplace_front(number, window);
-  if (recent_.size() > kRecentWindows) recent_.pop_back();
-  return window;
+  return recent_.Keep(number, std::move(window));
 }
 
 absl::StatusOr<DrawOrder::Window> DrawOrder::MakeWindow(uint64_t number) const {
@@ -182,21 +180,15 @@ absl::StatusOr<DrawOrder::Window> DrawOrder::MakeWindow(uint64_t number) const {
     rows.emplace_back(ref.dataset, ref.index, i);
   }
   std::sort(rows.begin(), rows.end());
-  std::vector<float> share(window_ * kKinds, 0);
+  std::vector<float> all(window_ * kKinds, 0);
   for (const auto& [dataset, row, draw] : rows) {
     EVENKEEL_ASSIGN_OR_RETURN(const SampleLengths lengths, index_.lengths(dataset, row));
     const Shares of_draw = LengthsOf(lengths);
-    std::copy(of_draw.begin(), of_draw.end(), share.begin() + static_cast<ptrdiff_t>(draw * kKinds));
-  }
-  for (size_t k = 0; k < kKinds; ++k) {
-    double sum = 0;  // in the order of the draws
-    for (uint64_t i = 0; i < window_; ++i) sum += static_cast<double>(share[i * kKinds + k]);
-    const auto factor = static_cast<float>(sum > 0 ? static_cast<double>(window_) / sum : 0);
-    for (uint64_t i = 0; i < window_; ++i) share[i * kKinds + k] *= factor;
+    std::copy(of_draw.begin(), of_draw.end(), all.begin() + static_cast<ptrdiff_t>(draw * kKinds));
   }
   LevelSpec spec = spec_;
   spec.key = MixKey({seed_, number});
-  std::vector<uint32_t> order = LevelWindow(share, kKinds, spec);
+  std::vector<uint32_t> order = LevelWindow(std::move(all), kKinds, spec);
   KeepEpochs(refs, order);
   return std::make_shared<const std::vector<uint32_t>>(std::move(order));
 }

@@ -9,18 +9,16 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/annotated_mutex.h"
 #include "core/job.h"
 #include "core/words.h"
 #include "dataset/index/index.h"
 #include "dataset/order/draws.h"
+#include "dataset/order/recent_windows.h"
 
 namespace evenkeel::dataset {
 
@@ -30,9 +28,10 @@ struct LevelSpec {
   uint64_t key = 0;      // chooses which steps have the heavy samples
 };
 
-// Which draw of a window comes at each place, as numbers within the window. `share`: [draws, kinds], the length of every draw
-// in every phase over the mean of the window. With a number of samples a step, their count divides the draws'.
-std::vector<uint32_t> LevelWindow(std::span<const float> share, size_t kinds, const LevelSpec& spec);
+// Which draw of a window comes at each place, as numbers within the window. `lengths`: [draws, kinds], of every draw in every
+// phase, in any unit; a share is a length over the mean of its kind. With a number of samples a step, their count divides the
+// draws'.
+std::vector<uint32_t> LevelWindow(std::vector<float> lengths, size_t kinds, const LevelSpec& spec);
 
 class DrawOrder {
  public:
@@ -56,8 +55,7 @@ class DrawOrder {
   const uint64_t window_;  // draws; 0: nothing is put together
   const uint64_t seed_;
   const LevelSpec spec_;
-  mutable Mutex mutex_;
-  mutable std::list<std::pair<uint64_t, Window>> recent_ ABSL_GUARDED_BY(mutex_);  // most recently used first
+  mutable RecentWindows<std::vector<uint32_t>> recent_;
 };
 
 }  // namespace evenkeel::dataset

@@ -81,7 +81,8 @@ StepTable::StepTable(const Job& job, const Index& index, const DrawOrder& draws)
       folder_(job.index),
       budget_(job.batch.llm_tokens),
       window_(std::clamp<uint64_t>(job.batch.window_samples, 1, kMaxWindowSamples)),
-      key_(StepTableKey(job, index)) {}
+      key_(StepTableKey(job, index)),
+      recent_(kRecentWindows) {}
 
 // ---- The known part of the table
 
@@ -152,20 +153,9 @@ absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw
 }
 
 absl::StatusOr<StepTable::Starts> StepTable::StartsOf(uint64_t window) const {
-  {
-    MutexLock lock(mutex_);
-    for (auto it = recent_.begin(); it != recent_.end(); ++it) {
-      if (it->first != window) continue;
-      recent_.splice(recent_.begin(), recent_, it);
-      return it->second;
-    }
-  }
+  if (Starts kept = recent_.Find(window)) return kept;
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, ReadLengths(window * window_));
-  auto starts = std::make_shared<const std::vector<uint32_t>>(CutWindow(lengths, budget_));
-  MutexLock lock(mutex_);
-  recent_.emplace_front(window, starts);
-  if (recent_.size() > kRecentWindows) recent_.pop_back();
-  return starts;
+  return recent_.Keep(window, std::make_shared<const std::vector<uint32_t>>(CutWindow(lengths, budget_)));
 }
 
 absl::Status StepTable::ExtendByOne() const {

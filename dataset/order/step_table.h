@@ -21,7 +21,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +33,7 @@
 #include "core/job.h"
 #include "dataset/index/index.h"
 #include "dataset/order/draw_order.h"
+#include "dataset/order/recent_windows.h"
 #include "dataset/source/paged_file.h"
 
 namespace evenkeel::dataset {
@@ -117,7 +117,7 @@ class StepTable {
   mutable std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);  // first step of every kMarkWindows-th window
   mutable uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;       // of all windows known
   mutable uint64_t num_stored_ ABSL_GUARDED_BY(mutex_) = 0;      // windows in files
-  mutable std::list<std::pair<uint64_t, Starts>> recent_ ABSL_GUARDED_BY(mutex_);  // most recently used first
+  mutable RecentWindows<std::vector<uint32_t>> recent_;
 };
 
 }  // namespace evenkeel::dataset

@@ -1,4 +1,5 @@
 // The examples of dataset/.
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -8,6 +9,7 @@
 #include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
 #include "dataset/index/index_builder.h"
+#include "dataset/order/recent_windows.h"
 
 namespace evenkeel::dataset {
 
@@ -30,6 +32,13 @@ absl::Status ReadTable(ByteSource& source, const std::string& path, uint64_t siz
 absl::Status ReadArchive(ByteSource& source, const std::string& path, uint64_t size) {
 #include "examples/dataset/format/tar_reader.h.inc"
   return absl::OkStatus();
+}
+
+struct Window {};
+
+std::shared_ptr<const Window> ReadWindow(RecentWindows<Window>& recent, uint64_t number,
+                                         Window (*Compute)(uint64_t)){
+#include "examples/dataset/order/recent_windows.h.inc"
 }
 
 absl::Status BuildIndex(const Job& job, const Measurer& measurer, ByteSource& source) {
