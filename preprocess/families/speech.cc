@@ -62,17 +62,8 @@ class Speech final : public MediaFamily {
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
-    const uint64_t planned = SamplesOf(request.facts);
-    EVENKEEL_ASSIGN_OR_RETURN(DecodedAudio audio,
-                              DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
-    if (audio.samples.size() != planned) {
-      return absl::DataLossError(
-          absl::StrCat("got a clip of ", audio.samples.size(), " samples at 16 kHz, the plan has ", planned));
-    }
-    if (request.notes != nullptr) {
-      request.notes->samples_filled += audio.filled;
-      request.notes->samples_trimmed += audio.trimmed;
-    }
+    EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio,
+                              DecodePlanned(request, SamplesOf(request.facts), limits_));
     std::span<float> features(reinterpret_cast<float*>(field_bytes[0].data()),
                               field_bytes[0].size() / sizeof(float));
     if (!Features(audio.samples, features))
@@ -196,6 +187,21 @@ class Speech final : public MediaFamily {
 uint32_t MaskedFrames(uint64_t num_samples, uint32_t padded_samples) {
   const uint64_t samples = std::min<uint64_t>(num_samples, padded_samples);
   return static_cast<uint32_t>((samples + LogMel::kHop - 1) / LogMel::kHop);
+}
+
+absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned,
+                                           const Limits& limits) {
+  EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio,
+                            DecodeSpeech(request.suffix, request.bytes, limits, request.facts, planned));
+  if (audio.samples.size() != planned) {
+    return absl::DataLossError(
+        absl::StrCat("got a clip of ", audio.samples.size(), " samples at 16 kHz, the plan has ", planned));
+  }
+  if (request.notes != nullptr) {
+    request.notes->samples_filled += audio.filled;
+    request.notes->samples_trimmed += audio.trimmed;
+  }
+  return audio;
 }
 
 absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "preprocess/audio/audio.h"
 #include "preprocess/families/config_file.h"
 #include "preprocess/families/family.h"
 
@@ -45,6 +46,11 @@ struct SpeechSettings {
   bool encodes_padding = true;       // the encoder's cost includes padding
   std::optional<MediumStyle> style;  // nullopt: clips do not occur in a sequence
 };
+
+// The clip's first `planned` samples at 16 kHz; what was filled or trimmed is noted in the request. Errors of DecodeSpeech;
+// DataLoss, too, if there are fewer.
+absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned,
+                                           const Limits& limits);
 
 // Reads the feature extractor's keys; padded_samples is its chunk_length.
 absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config);

@@ -15,6 +15,7 @@
 #include "preprocess/audio/audio.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/pixel_settings.h"
+#include "preprocess/families/speech.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -52,16 +53,7 @@ class Wav2Vec2 final : public MediaFamily {
                        std::span<const std::span<std::byte>> field_bytes) const override {
     EVENKEEL_RETURN_IF_ERROR(WriteFacts(request, field_bytes));
     const uint64_t planned = request.planned.input_rows;
-    EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio,
-                              DecodeSpeech(request.suffix, request.bytes, limits_, request.facts, planned));
-    if (audio.samples.size() != planned) {
-      return absl::DataLossError(
-          absl::StrCat("got a clip of ", audio.samples.size(), " samples at 16 kHz, the plan has ", planned));
-    }
-    if (request.notes != nullptr) {
-      request.notes->samples_filled += audio.filled;
-      request.notes->samples_trimmed += audio.trimmed;
-    }
+    EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio, DecodePlanned(request, planned, limits_));
     std::memcpy(field_bytes[0].data(), audio.samples.data(), field_bytes[0].size());
     const std::span<float> values(reinterpret_cast<float*>(field_bytes[0].data()), planned);
     for (const float value : values) {
