@@ -26,9 +26,6 @@ class Cursor {
 
   uint64_t at() const { return at_; }
   bool ended() const { return at_ == size_; }
-  absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) {
-    return source_.ReadAt(path_, offset, out);
-  }
   void Skip(uint64_t count) { at_ += count; }  // at most to the end
 
   // The bytes from here on: at least one unless the file has ended. Valid until the next call.
@@ -73,7 +70,7 @@ class Cursor {
 class LineScanner : public SampleScanner {
  public:
   LineScanner(ByteSource& source, const std::string& path, uint64_t size, bool is_json)
-      : cursor_(source, path, size), is_json_(is_json) {}
+      : SampleScanner(source, path), cursor_(source, path, size), is_json_(is_json) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override {
     if (number_ == 0 && !cursor_.ended()) EVENKEEL_RETURN_IF_ERROR(cursor_.SkipByteOrderMark());
@@ -87,9 +84,6 @@ class LineScanner : public SampleScanner {
       return std::optional<ScannedSample>(std::move(sample));
     }
     return std::optional<ScannedSample>();
-  }
-  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
-    return cursor_.ReadAt(member.offset, out);
   }
   bool damaged() const override { return false; }
 
@@ -126,7 +120,8 @@ class LineScanner : public SampleScanner {
 class ListScanner : public SampleScanner {
  public:
   // The file begins with '[', perhaps after a byte order mark and space.
-  ListScanner(ByteSource& source, const std::string& path, uint64_t size) : cursor_(source, path, size) {}
+  ListScanner(ByteSource& source, const std::string& path, uint64_t size)
+      : SampleScanner(source, path), cursor_(source, path, size) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override {
     if (at_ == At::kStart) EVENKEEL_RETURN_IF_ERROR(Begin());
@@ -142,9 +137,6 @@ class ListScanner : public SampleScanner {
     if (end == 0) return Damage(std::move(sample.key), "the list is not closed");
     if (end == ']') at_ = At::kTail;
     return std::optional<ScannedSample>(std::move(sample));
-  }
-  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
-    return cursor_.ReadAt(member.offset, out);
   }
   bool damaged() const override { return damaged_; }
 
@@ -223,14 +215,11 @@ class ListScanner : public SampleScanner {
 class JsonScanner : public SampleScanner {
  public:
   JsonScanner(ByteSource& source, std::string path, uint64_t size)
-      : source_(source), path_(std::move(path)), size_(size) {}
+      : SampleScanner(source, std::move(path)), size_(size) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override {
     if (scanner_ == nullptr) EVENKEEL_RETURN_IF_ERROR(Choose());
     return scanner_->Next();
-  }
-  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
-    return scanner_->ReadMember(member, out);
   }
   bool damaged() const override { return scanner_ != nullptr && scanner_->damaged(); }
 
@@ -254,8 +243,6 @@ class JsonScanner : public SampleScanner {
     return absl::OkStatus();
   }
 
-  ByteSource& source_;
-  const std::string path_;
   const uint64_t size_;
   std::unique_ptr<SampleScanner> scanner_;
 };

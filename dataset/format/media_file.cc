@@ -22,17 +22,13 @@ absl::Status Unusable(std::string_view name, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("'", Printable(name, kPrintedBytes), "': ", why));
 }
 
-bool StartsWith(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
-
 // "scheme:" of RFC 3986 before anything else; a single letter is not taken for one.
 bool HasScheme(std::string_view name) {
   const size_t colon = name.find(':');
   if (colon == std::string_view::npos || colon < 2) return false;
   for (char c : name.substr(0, colon))
     if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '+' && c != '-') return false;
-  return StartsWith(name.substr(colon + 1), "//") || StartsWith(name, "data:");
+  return name.substr(colon + 1).starts_with("//") || name.starts_with("data:");
 }
 
 struct Magic {
@@ -82,7 +78,7 @@ std::string MediaFolder(const DatasetSpec& dataset, std::string_view shard_path)
 absl::StatusOr<std::string> RelativeMediaName(std::string_view name, std::string_view folder) {
   std::string_view path = name;
   constexpr std::string_view kFile = "file://";
-  if (StartsWith(path, kFile)) {
+  if (path.starts_with(kFile)) {
     path.remove_prefix(kFile.size());
   } else if (HasScheme(path)) {
     return Unusable(name, "an address; media of rows are files");
@@ -94,7 +90,7 @@ absl::StatusOr<std::string> RelativeMediaName(std::string_view name, std::string
     if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) return Unusable(name, "a control character in the name");
   if (path[0] == '/') {
     while (folder.size() > 1 && folder.back() == '/') folder.remove_suffix(1);
-    const bool is_below = folder == "/" || (StartsWith(path, folder) && path.substr(folder.size(), 1) == "/");
+    const bool is_below = folder == "/" || (path.starts_with(folder) && path.substr(folder.size(), 1) == "/");
     if (!is_below) {
       return Unusable(name, absl::StrCat("not below the dataset's folder of media, ", std::string(folder)));
     }
@@ -119,7 +115,7 @@ std::string_view SuffixOfBytes(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
                               std::min<size_t>(bytes.size(), 16));
   for (const Magic& magic : kMagic) {
-    if (text.size() >= magic.offset && StartsWith(text.substr(magic.offset), magic.bytes))
+    if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes))
       return magic.suffix;
   }
   return "";

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,14 +39,26 @@ struct ScannedSample {
   std::string detail;
 };
 
+// More members than any sample within the limits has.
+inline uint64_t MaxMembers(const Limits& limits) { return 4 * uint64_t{limits.max_items} + 64; }
+
 class SampleScanner {
  public:
+  // `source` must outlive the scanner.
+  SampleScanner(ByteSource& source, std::string path) : source_(source), path_(std::move(path)) {}
   virtual ~SampleScanner() = default;
   // The next sample; nullopt at the end. Returns only errors of the source.
   virtual absl::StatusOr<std::optional<ScannedSample>> Next() = 0;
-  // Fills `out`, which has its size, from a member of the latest sample. Errors of the source; DataLoss as Next.
-  virtual absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) = 0;
+  // Fills `out`, which has its size, from a member of the latest sample: from its offset in the file, unless a format has
+  // other places. Errors of the source; DataLoss as Next.
+  virtual absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) {
+    return source_.ReadAt(path_, member.offset, out);
+  }
   virtual bool damaged() const = 0;
+
+ protected:
+  ByteSource& source_;
+  const std::string path_;
 };
 
 // A scanner of the file `path` of `size` bytes in the format of `dataset`. `source` and `limits` must outlive it.

@@ -20,22 +20,14 @@ namespace evenkeel::dataset {
 class ShardScanner : public SampleScanner {
  public:
   ShardScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
-      : source_(source),
-        path_(path),
-        reader_(source, path, size),
-        max_members_(4 * uint64_t{limits.max_items} + 64) {}
+      : SampleScanner(source, path), reader_(source, path, size), max_members_(MaxMembers(limits)) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override;
-  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
-    return source_.ReadAt(path_, member.offset, out);
-  }
   bool damaged() const override { return damaged_; }
 
  private:
   void AddMember(const TarMember& member, std::string suffix, ScannedSample& sample) const;
 
-  ByteSource& source_;
-  const std::string path_;
   TarReader reader_;
   const uint64_t max_members_;
   std::optional<ScannedSample> started_;  // the first member of the next sample

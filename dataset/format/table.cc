@@ -137,7 +137,7 @@ namespace {
 class TableScanner : public SampleScanner {
  public:
   TableScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
-      : source_(source), path_(path), size_(size), max_members_(4 * uint64_t{limits.max_items} + 64) {}
+      : SampleScanner(source, path), size_(size), max_members_(MaxMembers(limits)) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override {
     if (damaged_) return std::optional<ScannedSample>();
@@ -179,8 +179,6 @@ class TableScanner : public SampleScanner {
     return std::optional<ScannedSample>(std::move(sample));
   }
 
-  ByteSource& source_;
-  const std::string path_;
   const uint64_t size_;
   const uint64_t max_members_;
   std::unique_ptr<TableReader> table_;
