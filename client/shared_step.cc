@@ -16,8 +16,6 @@ namespace {
 constexpr uint64_t kVersion = 0x31505453'4b564545;  // also tells byte orders apart
 constexpr uint64_t kPrefixBytes = 16;
 
-uint64_t Align(uint64_t bytes) { return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
-
 void FillSegments(const std::vector<RouteSegment>& from,
                   google::protobuf::RepeatedPtrField<pb::RouteSegment>* to) {
   for (const RouteSegment& segment : from) {
@@ -100,7 +98,7 @@ absl::StatusOr<SharedStep> SharedStep::Of(const StepData& step, PartRole role) {
   }
   for (const PhaseLoads& loads : step.loads) FillLoads(loads, reply.add_loads());
   out.description_ = reply.SerializeAsString();
-  out.num_bytes_ = Align(kPrefixBytes + out.description_.size()) + bytes;
+  out.num_bytes_ = AlignPart(kPrefixBytes + out.description_.size()) + bytes;
   return out;
 }
 
@@ -113,7 +111,7 @@ absl::Status SharedStep::Write(std::span<std::byte> out) const {
   static_assert(sizeof(prefix) == kPrefixBytes);
   std::memcpy(out.data(), prefix, sizeof(prefix));
   std::memcpy(out.data() + kPrefixBytes, description_.data(), description_.size());
-  uint64_t at = Align(kPrefixBytes + description_.size());
+  uint64_t at = AlignPart(kPrefixBytes + description_.size());
   std::memset(out.data() + kPrefixBytes + description_.size(), 0, at - kPrefixBytes - description_.size());
   for (const Part& part : parts_) {
     const std::span<std::byte> target = out.subspan(at, part.num_bytes);
@@ -134,7 +132,7 @@ absl::StatusOr<std::shared_ptr<const StepData>> ReadSharedStep(std::span<const s
   if (bytes.size() < kPrefixBytes) return absl::DataLossError("a shared step is shorter than its prefix");
   std::memcpy(prefix, bytes.data(), kPrefixBytes);
   if (prefix[0] != kVersion || prefix[1] > bytes.size() - kPrefixBytes ||
-      Align(kPrefixBytes + prefix[1]) > bytes.size()) {
+      AlignPart(kPrefixBytes + prefix[1]) > bytes.size()) {
     return absl::DataLossError("not a shared step: run all members of a replica with one release");
   }
   pb::DescribeStepReply reply;
@@ -143,7 +141,7 @@ absl::StatusOr<std::shared_ptr<const StepData>> ReadSharedStep(std::span<const s
   }
   EVENKEEL_ASSIGN_OR_RETURN(StepDescription description, CheckDescription(reply, step));
   auto out = std::make_shared<BorrowedStep>();
-  uint64_t at = Align(kPrefixBytes + prefix[1]);
+  uint64_t at = AlignPart(kPrefixBytes + prefix[1]);
   for (const PlannedPart& part : description.parts) {
     if (part.bytes > bytes.size() - at) return absl::DataLossError("a shared step ends within a part");
     const std::span<const std::byte> own = bytes.subspan(at, part.bytes);

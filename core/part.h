@@ -38,6 +38,10 @@ std::string_view DTypeName(DType dtype);  // "u8", "i32", "i64", "f32", "bf16", 
 // one run have the same, since the sizes of parts depend on it.
 inline constexpr uint32_t kPartFormatVersion = 3;
 inline constexpr uint64_t kPartAlignment = 64;
+// Rounded up to the alignment.
+constexpr uint64_t AlignPart(uint64_t bytes) {
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
 inline constexpr uint64_t kMaxPieceBytes = 256ull << 20;
 inline constexpr uint64_t kMaxPartHeaderBytes = 64ull << 20;
 

@@ -27,8 +27,4 @@ inline constexpr uint32_t kMaxExpansionChannels = 16;
 inline constexpr uint32_t kMaxExpansionFrames = 64;
 inline constexpr uint32_t kMaxExpansionPatch = 1024;
 
-constexpr uint64_t AlignPart(uint64_t bytes) {
-  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-}
-
 }  // namespace evenkeel

@@ -133,9 +133,7 @@ void PartCall::TakePlan(absl::StatusOr<std::shared_ptr<const stream::StepPlan>> 
   if (!plan.ok()) return Fail(plan.status(), /*is_answer=*/true);
   absl::StatusOr<std::unique_ptr<stream::PartTask>> task = uses_.builder.Prepare(*std::move(plan), name_);
   if (!task.ok()) return Fail(task.status(), /*is_answer=*/true);
-  if (!RoleIsWhole(role_, name_.phase)) {
-    role_bytes_ = RoleLayout(*(*task)->layout(), role_).total_bytes();
-  }
+  role_bytes_ = CutBytes(**task, role_);
   if (absl::Status fits = uses_.pool.CheckFits(**task, role_bytes_); !fits.ok()) {
     return Fail(fits, /*is_answer=*/true);
   }

@@ -113,6 +113,10 @@ uint64_t PartPool::CommittedBytes(const stream::PartTask& task) const {
   return ReadyPart::HeldBytes(task.num_bytes(), IsShared(task)) + at_once * task.scratch_bytes();
 }
 
+uint64_t CutBytes(const stream::PartTask& task, PartRole role) {
+  return RoleIsWhole(role, task.name().phase) ? 0 : RoleLayout(*task.layout(), role).total_bytes();
+}
+
 absl::Status PartPool::CheckFits(const stream::PartTask& task, uint64_t cut_bytes) const {
   const uint64_t needed =
       CommittedBytes(task) + (cut_bytes == 0 ? 0 : ReadyPart::HeldBytes(cut_bytes, /*is_shared=*/false));

@@ -60,6 +60,9 @@ class PartListener {
   virtual void OnFailed(const absl::Status& status) = 0;
 };
 
+// The bytes of what a role receives of the task's part, where that is cut out of it; 0: the role receives the whole part.
+uint64_t CutBytes(const stream::PartTask& task, PartRole role);
+
 class PartPool {
  public:
   using Ticket = uint64_t;

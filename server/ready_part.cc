@@ -16,27 +16,23 @@ constexpr uint64_t kMappedBytes = 128 << 10;
 // The object, its reference counts, and its entries in the pool's tables.
 constexpr uint64_t kRecordBytes = 384;
 
-constexpr uint64_t RoundUpToAlignment(uint64_t bytes) {
-  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-}
-
 // Not aligned_alloc: glibc up to 2.37 cuts an aligned block out of a larger one, so a freed block is too
 // small for the next part of the same size, and the heap grows to twice the memory in use.
 std::byte* Allocate(uint64_t num_bytes) {
-  void* memory = std::malloc(RoundUpToAlignment(num_bytes) + kPartAlignment);
+  void* memory = std::malloc(AlignPart(num_bytes) + kPartAlignment);
   if (memory == nullptr) throw std::bad_alloc();
   return static_cast<std::byte*>(memory);
 }
 
 std::byte* Align(std::byte* block) {
-  return reinterpret_cast<std::byte*>(RoundUpToAlignment(reinterpret_cast<uintptr_t>(block)));
+  return reinterpret_cast<std::byte*>(AlignPart(reinterpret_cast<uintptr_t>(block)));
 }
 
 }  // namespace
 
 uint64_t ReadyPart::HeldBytes(uint64_t num_bytes, bool is_shared) {
   if (is_shared) return isolation::RoundUpToPage(num_bytes) + kRecordBytes;
-  const uint64_t block = RoundUpToAlignment(num_bytes) + kBlockOverhead;
+  const uint64_t block = AlignPart(num_bytes) + kBlockOverhead;
   return (block < kMappedBytes ? block : isolation::RoundUpToPage(block)) + kRecordBytes;
 }
 

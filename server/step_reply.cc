@@ -89,9 +89,8 @@ absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, 
     }
     if (!RoleReceives(role, name.phase)) continue;
     EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::PartTask> task, builder.Prepare(plan, name));
-    const bool cut = !RoleIsWhole(role, name.phase);
-    const uint64_t bytes = cut ? RoleLayout(*task->layout(), role).total_bytes() : task->num_bytes();
-    EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task, cut ? bytes : 0));
+    const uint64_t cut = CutBytes(*task, role);
+    EVENKEEL_RETURN_IF_ERROR(pool.CheckFits(*task, cut));
     if (task->num_bytes() > max_part_bytes) {
       return absl::FailedPreconditionError(absl::StrCat(
           DescribePart(name), " has ", task->num_bytes(), " bytes, but a message has at most ",
@@ -102,7 +101,7 @@ absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, 
     part.set_phase_rank(name.rank);
     part.set_microbatch(name.microbatch);
     part.set_piece(name.piece);
-    part.set_bytes(bytes);
+    part.set_bytes(cut != 0 ? cut : task->num_bytes());
     part.set_role(static_cast<uint32_t>(role));
   }
   return absl::OkStatus();
