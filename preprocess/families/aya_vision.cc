@@ -56,12 +56,9 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   config.Inert({"crop_size", "crop_to_patches"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (min_tiles > max_tiles) return config.Error("min_patches", "is above max_patches");
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
+  EVENKEEL_RETURN_IF_ERROR(SetSquareTile(config, size, source.checkpoint, 14, settings));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tokens, ReadTokens(source));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
-  const ImageSize tile{side, side};
-  settings.tile = tile;
-  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
+  const ImageSize tile = settings.tile;
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "TILE_GLOBAL", "<|END_OF_IMG|>"}};

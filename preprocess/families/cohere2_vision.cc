@@ -34,16 +34,14 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
   config.Inert({"crop_size", "min_patches"});  // the minimum number of tiles has no effect in the original
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tile, SquareSide(config, "size", size));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 16));
+  EVENKEEL_RETURN_IF_ERROR(SetSquareTile(config, size, source.checkpoint, 16, settings));
+  const ImageSize tile = settings.tile;
   const uint32_t tokens = side_tokens * side_tokens;
-  settings.tile = {tile, tile};
-  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, patch));
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
                     .tokens = {"<|START_OF_IMG|>", "<|IMG_LINE_BREAK|>", "<|END_OF_IMG|>"}};
   const auto grid_of = [=, grids = GridsByArea(1, max_tiles)](ImageSize picture) {
-    return tiled ? LeastScaledGrid<double>(picture, grids, tile) : TileGrid{1, 1};
+    return tiled ? LeastScaledGrid<double>(picture, grids, tile.width) : TileGrid{1, 1};
   };
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
     const uint32_t tiles = grid_of(picture).tiles();
@@ -55,7 +53,7 @@ MadeFamily MakeCohere2Vision(ConfigFile config, const FamilySource& source) {
     runs.push_back({.token = kEnd});
   };
   settings.cuts = [=, filter = settings.pixels.filter](ImageSize picture) {
-    return GridThenWhole(grid_of(picture), {tile, tile}, filter);
+    return GridThenWhole(grid_of(picture), tile, filter);
   };
   return MakeTiles(std::move(settings), source.limits);
 }

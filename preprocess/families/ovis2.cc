@@ -85,19 +85,16 @@ MadeFamily MakeOvis2(ConfigFile config, const FamilySource& source) {
   config.Inert({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   if (min_tiles > max_tiles) return config.Error("min_patches", "is above max_patches");
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
+  EVENKEEL_RETURN_IF_ERROR(SetSquareTile(config, size, source.checkpoint, 14, settings));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t tokens, ReadTokens(source));
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
-  const ImageSize tile{side, side};
-  settings.tile = tile;
-  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", tile, patch));
+  const ImageSize tile = settings.tile;
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<IMG_ATOM>",
                     .tokens = {"<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>"},
                     .in_template = "<image>"};
   const auto grid_of = [=](ImageSize picture) {
     if (!tiled || max_tiles == 1) return TileGrid{1, 1};
-    return by_cover ? CoveringTileGrid(picture, side, max_tiles)
+    return by_cover ? CoveringTileGrid(picture, tile.width, max_tiles)
                     : NearestTileGrid(picture, tile, min_tiles, max_tiles);
   };
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {

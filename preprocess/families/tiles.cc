@@ -191,6 +191,15 @@ std::vector<TileCut> GridThenWhole(TileGrid grid, ImageSize tile, ResizeFilter f
   return cuts;
 }
 
+absl::Status SetSquareTile(const ConfigFile& config, const SideSizes& size,
+                           const CheckpointFolder& checkpoint, uint32_t patch, TileSettings& settings) {
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t side, SquareSide(config, "size", size));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t of_model, VisionPatchSize(checkpoint, patch));
+  settings.tile = {side, side};
+  EVENKEEL_ASSIGN_OR_RETURN(settings.patches_per_tile, WholePatches(config, "size", settings.tile, of_model));
+  return absl::OkStatus();
+}
+
 absl::Status NotOfItsSize(std::string_view what, ImageSize size, ImageSize tile) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(what), " of ", size.width, "x", size.height,
                                                  " pixels, but do_resize is false and size is ", tile.width,
