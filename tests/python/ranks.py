@@ -73,3 +73,21 @@ def run(size, function, *arguments):
                 raise AssertionError(f"rank {rank}:\n{value}")
             answers.append(value)
     return answers
+
+
+class AllGather(torch.autograd.Function):
+    """The values of all members of a group, [tokens of a shard, ...] each, one after the other."""
+
+    @staticmethod
+    def forward(ctx, value, group, index):
+        ctx.group, ctx.index = group, index
+        parts = [torch.empty_like(value) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, value.contiguous(), group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient, group=ctx.group)
+        count = dist.get_world_size(ctx.group)
+        return gradient.chunk(count)[ctx.index], None, None

@@ -47,24 +47,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-class AllGather(torch.autograd.Function):
-    """[tokens of the shard, ...] of every member, one after the other."""
-
-    @staticmethod
-    def forward(ctx, value, group, index):
-        ctx.group, ctx.index = group, index
-        parts = [torch.empty_like(value) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, value.contiguous(), group=group)
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        gradient = gradient.contiguous()
-        dist.all_reduce(gradient, group=ctx.group)
-        count = dist.get_world_size(ctx.group)
-        return gradient.chunk(count)[ctx.index], None, None
-
-
 def weights():
     generator = torch.Generator().manual_seed(1)
     shapes = {"embed": (VOCABULARY, WIDTH), "q": (WIDTH, WIDTH), "k": (WIDTH, WIDTH), "v": (WIDTH, WIDTH),
@@ -116,7 +98,7 @@ def on_a_group(shard, group, seed):
     w, rows = weights(), encoder_rows(len(evenkeel.torch.placeholders(whole, "vision")), seed)
     hidden = hidden_of(shard, w, rows)
     key = torch.from_numpy(np.concatenate([shard.context.tokens(i) for i in range(shard.context.size)]))
-    k, v = (AllGather.apply(hidden @ w[name], group, shard.context.index) for name in "kv")
+    k, v = (ranks.AllGather.apply(hidden @ w[name], group, shard.context.index) for name in "kv")
     out = attend(hidden @ w["q"], k, v, torch.from_numpy(shard.tokens), key, document_of(whole))
     loss = summed_loss(hidden + out, w, torch.from_numpy(shard["shift_labels"][0]))
     loss.backward()

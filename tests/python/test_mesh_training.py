@@ -51,23 +51,6 @@ class AllReduceForward(torch.autograd.Function):
         return gradient, None
 
 
-class Gather(torch.autograd.Function):
-    """The tokens of all members of a context group, one member after the other."""
-
-    @staticmethod
-    def forward(ctx, value, group, index):
-        ctx.group, ctx.index = group, index
-        parts = [torch.empty_like(value) for _ in range(MESH["context"])]
-        dist.all_gather(parts, value.contiguous(), group=group)
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        gradient = gradient.clone()
-        dist.all_reduce(gradient, group=ctx.group)
-        return gradient.chunk(MESH["context"])[ctx.index], None, None
-
-
 class Whole:
     """One rank: no groups."""
     tensor_index, parts = 0, 1
@@ -101,7 +84,7 @@ class Member:
         return AllReduceForward.apply(value, self.tensor)
 
     def gather(self, value):
-        return Gather.apply(value, self.context, self._index)
+        return ranks.AllGather.apply(value, self.context, self._index)
 
 
 def weights(member):

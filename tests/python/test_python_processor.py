@@ -153,6 +153,22 @@ def picture(rng, width, height):
     return out.getvalue()
 
 
+def write_job(folder, processor, batch, more=""):
+    """A job over the shard and the checkpoint of the folder. `processor`: further keys of the section."""
+    job = folder / "job.yaml"
+    job.write_text(f"""\
+seed: 5
+index: index
+datasets: [{{name: all, shards: ["all.tar"]}}]
+processor: {{folder: "checkpoint", {processor}}}
+batch: {{samples: {batch}}}
+phases:
+  - {{name: llm, ranks: "0", algorithm: none}}
+  - {{name: vision, ranks: "0", algorithm: none}}
+{more}""")
+    return job
+
+
 def write(folder, kinds, name="Squares", more=""):
     """A job over one shard; {crc: (kind, bytes)} of its pictures."""
     rng, pictures = random.Random(5), {}
@@ -166,18 +182,7 @@ def write(folder, kinds, name="Squares", more=""):
         shard.add(f"{i:03d}.png", data)
         shard.add(f"{i:03d}.txt", f"picture {i} of a boat".encode())
     shard.close()
-    job = folder / "job.yaml"
-    job.write_text(f"""\
-seed: 5
-index: index
-datasets: [{{name: all, shards: ["all.tar"]}}]
-processor: {{folder: "checkpoint", python: "squares:{name}", chat: plain}}
-batch: {{samples: {BATCH}}}
-phases:
-  - {{name: llm, ranks: "0", algorithm: none}}
-  - {{name: vision, ranks: "0", algorithm: none}}
-{more}""")
-    return job, pictures
+    return write_job(folder, f'python: "squares:{name}", chat: plain', BATCH, more), pictures
 
 
 @pytest.fixture(autouse=True)
@@ -271,17 +276,7 @@ def test_videos_reach_a_class_as_bytes_and_facts(tmp_path):
         shard.add(f"{i:03d}.txt", b" a film")
         wanted[zlib.crc32(path.read_bytes())] = name
     shard.close()
-    job = tmp_path / "job.yaml"
-    job.write_text("""\
-seed: 5
-index: index
-datasets: [{name: all, shards: ["all.tar"]}]
-processor: {folder: "checkpoint", python: "films:Films", chat: plain}
-batch: {samples: 1}
-phases:
-  - {name: llm, ranks: "0", algorithm: none}
-  - {name: vision, ranks: "0", algorithm: none}
-""")
+    job = write_job(tmp_path, 'python: "films:Films", chat: plain', 1)
     assert index(job)["samples"] == len(wanted)
     seen = set()
     with jobs.worker(job, "--python", sys.executable) as endpoint, evenkeel.Loader(endpoint, rank=0, num_steps=len(wanted)) as loader:
@@ -337,17 +332,7 @@ def test_a_class_writes_chats_and_what_is_trained(tmp_path):
         shard.add(f"{i:03d}.png", picture(rng, 20, 30))
         shard.add(f"{i:03d}.json", json.dumps(sample).encode())
     shard.close()
-    job = tmp_path / "job.yaml"
-    job.write_text("""\
-seed: 5
-index: index
-datasets: [{name: all, shards: ["all.tar"]}]
-processor: {folder: "checkpoint", python: "chats:Chats"}
-batch: {samples: 1}
-phases:
-  - {name: llm, ranks: "0", algorithm: none}
-  - {name: vision, ranks: "0", algorithm: none}
-""")
+    job = write_job(tmp_path, 'python: "chats:Chats"', 1)
     made = index(job, "--max-excluded", "90%")
     why = json.dumps(made)
     assert made["samples"] == 1, made

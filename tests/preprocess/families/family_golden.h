@@ -102,6 +102,16 @@ inline ProcessorSpec FolderSpec(const std::map<std::string, nlohmann::json>& fil
   return spec;
 }
 
+// A checkpoint whose preprocessor_config.json is `config` with other `keys`, and further files.
+inline ProcessorSpec ConfiguredSpec(nlohmann::json config, const nlohmann::json& keys,
+                                    std::map<std::string, nlohmann::json> files = {}) {
+  for (const auto& [key, value] : keys.items()) config[key] = value;
+  files["preprocessor_config.json"] = std::move(config);
+  ProcessorSpec spec = FolderSpec(files);
+  spec.wire = Wire::kF32;
+  return spec;
+}
+
 // A golden checkpoint with other keys in one of its files; null: without the key.
 inline ProcessorSpec EditedSpec(const std::string& processor, const nlohmann::json& keys,
                                 const std::string& edited = "preprocessor_config.json") {

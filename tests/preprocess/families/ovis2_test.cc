@@ -12,15 +12,11 @@ namespace {
 using ::testing::HasSubstr;
 
 ProcessorSpec Ovis2Spec(const nlohmann::json& keys = nullptr) {
-  nlohmann::json config = {{"image_processor_type", "Ovis2ImageProcessor"},
-                           {"processor_class", "Ovis2Processor"},
-                           {"crop_to_patches", true},
-                           {"size", {{"height", 56}, {"width", 56}}}};
-  for (const auto& [key, value] : keys.items()) config[key] = value;
-  ProcessorSpec spec = FolderSpec(
-      {{"preprocessor_config.json", config}, {"processor_config.json", {{"image_seq_length", 5}}}});
-  spec.wire = Wire::kF32;
-  return spec;
+  return ConfiguredSpec({{"image_processor_type", "Ovis2ImageProcessor"},
+                         {"processor_class", "Ovis2Processor"},
+                         {"crop_to_patches", true},
+                         {"size", {{"height", 56}, {"width", 56}}}},
+                        keys, {{"processor_config.json", {{"image_seq_length", 5}}}});
 }
 
 TEST(Ovis2, AGridHasTheFewestTilesThatCoverThePicture) {

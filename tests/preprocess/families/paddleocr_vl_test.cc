@@ -12,13 +12,10 @@ namespace {
 using ::testing::HasSubstr;
 
 ProcessorSpec PaddleSpec(const nlohmann::json& keys = nullptr) {
-  nlohmann::json config = {{"image_processor_type", "PaddleOCRVLImageProcessor"},
-                           {"processor_class", "PaddleOCRVLProcessor"},
-                           {"size", {{"shortest_edge", 147384}, {"longest_edge", 2822400}}}};
-  for (const auto& [key, value] : keys.items()) config[key] = value;
-  ProcessorSpec spec = FolderSpec({{"preprocessor_config.json", config}});
-  spec.wire = Wire::kF32;
-  return spec;
+  return ConfiguredSpec({{"image_processor_type", "PaddleOCRVLImageProcessor"},
+                         {"processor_class", "PaddleOCRVLProcessor"},
+                         {"size", {{"shortest_edge", 147384}, {"longest_edge", 2822400}}}},
+                        keys);
 }
 
 TEST(PaddleOcrVl, RaisesShortSidesToOneToken) {

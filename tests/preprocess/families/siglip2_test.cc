@@ -12,11 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ProcessorSpec Siglip2Spec(const nlohmann::json& keys = nullptr) {
-  nlohmann::json config = {{"image_processor_type", "Siglip2ImageProcessor"}};
-  for (const auto& [key, value] : keys.items()) config[key] = value;
-  ProcessorSpec spec = FolderSpec({{"preprocessor_config.json", config}});
-  spec.wire = Wire::kF32;
-  return spec;
+  return ConfiguredSpec({{"image_processor_type", "Siglip2ImageProcessor"}}, keys);
 }
 
 TEST(Siglip2, TakesTheLargestSizeWithinItsPatches) {
