@@ -125,7 +125,7 @@ absl::Status Filter() {
   EVENKEEL_RETURN_IF_ERROR(Allow(filter, kAllowed));
   // abort() sends itself a signal by tgkill. Only itself: the worker runs as the same user.
   if (const int code = seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                                        SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(getpid())));
+                                        SCMP_A0_32(SCMP_CMP_EQ, static_cast<uint32_t>(getpid()), 0u));
       code != 0) {
     return CanNot("seccomp_rule_add", -code);
   }

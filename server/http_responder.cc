@@ -83,8 +83,8 @@ class HttpResponder::Loop {
   struct Connection {
     Handle socket;
     absl::Time deadline;
-    std::string request;
-    std::string reply;  // empty until the request is complete
+    std::string request = {};
+    std::string reply = {};  // empty until the request is complete
     size_t written = 0;
   };
 

@@ -32,11 +32,11 @@ struct MediumStyle {
   std::string end;          // "<|vision_end|>"; empty: none
   bool mrope = false;       // positions on the grid
   bool wraps_runs = false;  // begin and end also surround all runs of an item together
-  std::string before;       // ordinary text before and after the whole item: "\n\n"
-  std::string after;
-  std::string last_end;             // replaces `end` after an item's last run: "[IMG_END]"; empty: `end`
-  std::string behind_all;           // a token after the last item of a sample: "<bos>"; empty: none
-  std::vector<std::string> tokens;  // special tokens that runs refer to by index
+  std::string before = {};  // ordinary text before and after the whole item: "\n\n"
+  std::string after = {};
+  std::string last_end = {};        // replaces `end` after an item's last run: "[IMG_END]"; empty: `end`
+  std::string behind_all = {};      // a token after the last item of a sample: "<bos>"; empty: none
+  std::vector<std::string> tokens = {};  // special tokens that runs refer to by index
   // The token that the checkpoint's chat template writes for an item, and that its processor replaces; empty:
   // `placeholder`.
   std::string in_template = {};
@@ -62,9 +62,9 @@ struct PlaceholderRun {
   std::string text;          // ordinary text before the style's begin: "<0.5 seconds>"
   uint32_t rows = 0;         // the runs of an item add up to its output_rows
   VisionGrid grid;           // media with `mrope` only
-  std::vector<int64_t> ids;  // token ids, after the text and before the style's begin
+  std::vector<int64_t> ids = {};  // token ids, after the text and before the style's begin
   // A piece without rows: the text, then the style's token with this index, without begin and end.
-  std::optional<uint32_t> token;
+  std::optional<uint32_t> token = {};
 };
 
 // The number of pictures in the sample that a picture belongs to; 1 if unknown.

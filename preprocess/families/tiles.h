@@ -32,7 +32,7 @@ struct TileCut {
   // Sizes that the picture is resized to one after the other, before the target's, for processors that resize
   // what they have resized. If several cuts have stages, the shorter list must be a prefix of the longer one;
   // then the target has neither a square nor a window.
-  std::vector<ImageSize> stages;
+  std::vector<ImageSize> stages = {};
 };
 
 // A field of integers per item that the model needs in addition to the tiles.

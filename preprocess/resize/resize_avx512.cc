@@ -48,7 +48,6 @@ EVENKEEL_AVX512_INLINE void Accumulate(__m512i& sum, __m512i bytes, __m512i digi
 namespace evenkeel::preprocess {
 namespace {
 
-constexpr uint32_t kGroups = kBandRows / 4;       // of rows
 constexpr size_t kQuadBytes = 3 * 4 * kBandRows;  // four pixels in all rows and channels
 constexpr uint32_t kStepQuads = kStepPixels / kQuadPixels;
 constexpr uint32_t kSlackQuads = 8 * kStepQuads;  // quads that are made ahead

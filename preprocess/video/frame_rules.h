@@ -64,7 +64,7 @@ struct FrameChoice {
   uint32_t num_frames = 0;
   double max_duration = 300;  // kGlm4vProcessor: seconds; of longer videos as many frames as of this length
   // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor, kSmolVlmProcessor and the two of GLM do:
-  std::optional<double> first;  // the first frame; nullopt: the middle of the first span
+  std::optional<double> first = {};  // the first frame; nullopt: the middle of the first span
 };
 
 // The number of frames, at least one. Odd counts of a rule that pads stay odd here. InvalidArgument: no

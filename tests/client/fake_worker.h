@@ -39,7 +39,7 @@ struct Behaviour {
   absl::Duration duration = absl::Milliseconds(20);
   int code = 13;
   std::string message = "made up";
-  std::string exclude;
+  std::string exclude = {};
   FailureKind failure = FailureKind::kAttempt;
 };
 

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   Check(catalogue.status());
   job.path = "job.yaml";
   job.index = folder;
-  job.datasets = {{"synthetic", {}, 1}};
+  job.datasets = {{.name = "synthetic"}};
   for (const auto& shard : catalogue->at("synthetic"))
     job.datasets[0].shards.push_back("shards/" + shard.name);
   catalogue = absl::CancelledError();

@@ -32,7 +32,7 @@ class IndexTest : public ::testing::Test {
   IndexTest() {
     job_.path = "job.yaml";
     job_.index = folder_.path() + "/index";
-    job_.datasets = {{"photos", {}, 1}, {"chats", {}, 1}};
+    job_.datasets = {{.name = "photos"}, {.name = "chats"}};
     AddShard(0, "photos-0.tar", PhotoShard(0, 5));
     AddShard(0, "photos-1.tar", PhotoShard(5, 3));
     AddShard(1, "chats.tar",

@@ -193,7 +193,7 @@ TEST_F(MachineFailures, NeverBecomeExclusionsOfTheIndex) {
   Job job;
   job.path = "job.yaml";
   job.batch.samples = 1;
-  job.datasets.push_back({"d", {folder_.Write("big.tar", shard + TarEnd())}, 1.0});
+  job.datasets.push_back({.name = "d", .shards = {folder_.Write("big.tar", shard + TarEnd())}});
   FakeMeasurer measurer;
   FailingSource sound(0, 0);
   job.index = folder_.path() + "/sound";
@@ -234,7 +234,7 @@ TEST_F(MachineFailures, AShardThatShrinksWhileItIsIndexedIsNoExclusion) {
   job.path = "job.yaml";
   job.batch.samples = 1;
   job.index = folder_.path() + "/index";
-  job.datasets.push_back({"d", {folder_.Write("big.tar", shard + TarFile("b.txt", "text") + TarEnd())}, 1.0});
+  job.datasets.push_back({.name = "d", .shards = {folder_.Write("big.tar", shard + TarFile("b.txt", "text") + TarEnd())}});
   ShrinkingSource source(0, 0);
   source.folder = &folder_;
   FakeMeasurer measurer;

@@ -62,7 +62,8 @@ TEST(Processor, AnInvalidItemIsZeroRowsOfThePlannedSizeWithTheSameMetadata) {
     std::vector<Bytes> fields;
     for (const Bytes& field : good.fields) fields.emplace_back(field.size(), std::byte{0x77});
     std::vector<std::span<std::byte>> spans(fields.begin(), fields.end());
-    ItemRequest request{source.medium, SuffixOf(source.name), {}, good.facts, good.lengths};
+    const std::string suffix = SuffixOf(source.name);
+    ItemRequest request{source.medium, suffix, {}, good.facts, good.lengths};
     ASSERT_TRUE((*processor)->FillInvalid(request, spans).ok());
     EXPECT_TRUE(
         std::all_of(fields[0].begin(), fields[0].end(), [](std::byte b) { return b == std::byte{0}; }));
@@ -76,7 +77,8 @@ TEST(Processor, AnItemOfOtherLengthsThanPlannedIsDataLoss) {
     Item good = Make(GoldenSpec(), source.medium, source.name);
     std::vector<std::span<std::byte>> spans(good.fields.begin(), good.fields.end());
     Bytes bytes = Golden(source.name);
-    ItemRequest request{source.medium, SuffixOf(source.name), bytes, good.facts, good.lengths};
+    const std::string suffix = SuffixOf(source.name);
+    ItemRequest request{source.medium, suffix, bytes, good.facts, good.lengths};
     ++request.planned.output_rows;
     EXPECT_TRUE(absl::IsDataLoss((*processor)->Produce(request, spans))) << source.name;
   }
@@ -97,7 +99,8 @@ TEST(Processor, BuffersOfAnotherSizeAreTheCallersFault) {
     good.fields[0].pop_back();
     std::vector<std::span<std::byte>> spans(good.fields.begin(), good.fields.end());
     Bytes bytes = Golden(source.name);
-    ItemRequest request{source.medium, SuffixOf(source.name), bytes, good.facts, good.lengths};
+    const std::string suffix = SuffixOf(source.name);
+    ItemRequest request{source.medium, suffix, bytes, good.facts, good.lengths};
     EXPECT_TRUE(absl::IsInternal((*processor)->Produce(request, spans))) << source.name;
   }
 }

@@ -317,7 +317,7 @@ TEST(PartPool, ForgettingTheOldestOfManyKeptPartsFindsTheRest) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef EVENKEEL_SANITIZED
 // Sanitizers bring an allocator of their own.
 
 TEST(PartPool, CountsWhatTheAllocatorHoldsForSmallParts) {

@@ -48,9 +48,12 @@ Rgb Streamed(ResizePath path, const ResizePlan& plan, const Rgb& in, Dice& dice,
     const uint32_t most = dice.Roll(2) == 0 ? 20 : kBandRows;
     const uint32_t count =
         std::min(most == 20 ? 1 + static_cast<uint32_t>(dice.Roll(most)) : most, plan.in.height - y);
-    const uint8_t* row = planes.data() + size_t{width} * y;
-    resizer.Feed(as_planes ? PixelBand{{row, row + plane, row + 2 * plane}, width, count, 1}
-                           : InterleavedBand(in.data() + stride * y, stride, count));
+    if (as_planes) {
+      const uint8_t* row = planes.data() + size_t{width} * y;
+      resizer.Feed(PixelBand{{row, row + plane, row + 2 * plane}, width, count, 1});
+    } else {
+      resizer.Feed(InterleavedBand(in.data() + stride * y, stride, count));
+    }
     y += count;
   }
   return out;
