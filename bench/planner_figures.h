@@ -35,9 +35,12 @@ void PrintSmallPadded(uint64_t seed);
 void PrintClaims(uint64_t seed);
 // Of point 10: problems for which simple methods are hard to beat.
 void PrintSimpleMethods(uint64_t seed);
+// Of point 11: other projects' own code on the same problems (planner_rivals.py), where EVENKEEL_RIVALS names the folder
+// that it was installed in; else one row that says so.
+void PrintRivals(uint64_t seed);
 
 struct FigureOptions {
-  std::vector<int> points;  // 1 to 10; empty: all
+  std::vector<int> points;  // 1 to 11; empty: all
   uint64_t seed = 0;
   std::vector<evenkeel::SampleLengths> trace;  // for packing
   int cbc_seconds = 0;  // what the solver may take for each problem of node_wise; 0: the relaxation's bound
@@ -58,7 +61,9 @@ PhasesTime MeasurePhases(uint64_t seed, size_t phases, uint32_t ranks, uint32_t 
 struct Growth {
   std::vector<double> samples;
   std::vector<double> ms;
-  double exponent = 0;  // of the fitted power; n log n has 1.10 over this range
+  std::vector<double> bytes;          // of the heap, a sample, at most, beyond the input
+  std::vector<double> bytes_of_plan;  // of them those of the plan that is returned
+  double exponent = 0;                // of the fitted power; n log n has 1.10 over this range
 };
 Growth MeasureGrowth();
 void PrintGrowth(const Growth& growth);

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <iostream>
 
+#include "bench/heap_peak.h"
 #include "bench/planner_figures.h"
 #include "cli/svg.h"
 #include "reorder/planner.h"
@@ -18,7 +19,13 @@ using namespace evenkeel;  // NOLINT: a program
 
 constexpr int kRepeats = 5;
 
-double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
+struct Planning {
+  double ms = 0;
+  double bytes = 0;          // a sample, at most, beyond the input
+  double bytes_of_plan = 0;  // of them the plan's own
+};
+
+Planning PlanningOf(const std::vector<SampleLengths>& trace, size_t samples) {
   Job job;
   job.ranks_per_node = 8;
   const uint32_t ranks = static_cast<uint32_t>(samples / 60);
@@ -30,12 +37,16 @@ double PlanningMs(const std::vector<SampleLengths>& trace, size_t samples) {
   StepSamples step;
   step.lengths.assign(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(samples));
   for (size_t i = 0; i < samples; ++i) step.refs.push_back({0, 0, i});
-  double best = 1e300;
+  Planning best{.ms = 1e300};
   for (int i = 0; i < kRepeats; ++i) {
+    const size_t before = HeapNow().held;
+    ResetHeapPeak();
     const std::clock_t start = std::clock();
     const auto plan = reorder::MakePlan(job, step, {});
-    best = std::min(best, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    best.ms = std::min(best.ms, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     if (!plan.ok()) std::cerr << plan.status() << "\n", std::exit(1);
+    best.bytes = static_cast<double>(HeapNow().peak - before) / static_cast<double>(samples);
+    best.bytes_of_plan = static_cast<double>(HeapNow().held - before) / static_cast<double>(samples);
   }
   return best;
 }
@@ -64,16 +75,20 @@ Growth MeasureGrowth() {
   Growth growth;
   for (size_t samples : {1000u, 3200u, 10000u, 32000u, 100000u, 320000u, 1000000u}) {
     growth.samples.push_back(static_cast<double>(samples / 60 * 60));
-    growth.ms.push_back(PlanningMs(trace, samples / 60 * 60));
+    const Planning planning = PlanningOf(trace, samples / 60 * 60);
+    growth.ms.push_back(planning.ms);
+    growth.bytes.push_back(planning.bytes);
+    growth.bytes_of_plan.push_back(planning.bytes_of_plan);
   }
   growth.exponent = Slope(growth.samples, growth.ms);
   return growth;
 }
 
 void PrintGrowth(const Growth& growth) {
-  std::printf("| samples | ms |\n|---|---|\n");
+  std::printf("| samples | ms | bytes a sample at most | of them the plan |\n|---|---|---|---|\n");
   for (size_t i = 0; i < growth.ms.size(); ++i)
-    std::printf("| %.0f | %.2f |\n", growth.samples[i], growth.ms[i]);
+    std::printf("| %.0f | %.2f | %.0f | %.0f |\n", growth.samples[i], growth.ms[i], growth.bytes[i],
+                growth.bytes_of_plan[i]);
   std::printf("\nfitted exponent %.3f; n log n over this range: 1.10\n", growth.exponent);
 }
 

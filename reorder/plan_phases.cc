@@ -137,8 +137,12 @@ class PhasesPlanner {
   }
 
   // By the phase's algorithm, within its capacity where that can be.
-  static std::vector<uint32_t> Assign(const PhaseSpec& spec, const BalanceProblem& problem) {
-    return KeepCapacity(problem, FindBalancer(spec.algorithm)->assign(problem));
+  std::vector<uint32_t> Assign(const PhaseSpec& spec, BalanceProblem problem) const {
+    std::string_view taken = spec.algorithm;
+    problem.taken = &taken;
+    std::vector<uint32_t> rank = KeepCapacity(problem, FindBalancer(spec.algorithm)->assign(problem));
+    if (options_.methods != nullptr) (*options_.methods)[spec.phase].emplace(taken);
+    return rank;
   }
 
   // How many padded microbatches a rank will need about: the fewest for all samples, over the ranks.

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 
@@ -26,6 +28,10 @@ using DummyItems = std::array<SampleItem, kMaxPhases>;
 // support. MakePlan reports the same; this reports it before there is a step.
 absl::Status CheckJob(const Job& job);
 
+// By which balancer's method the units of each phase have their ranks: the phase's own, or what the default took in its
+// place where that is lighter (docs/planner.md); of several exchanges each name once.
+using MethodsTaken = std::map<Phase, std::set<std::string>>;
+
 // Options that are not in the job, for tools and benchmarks.
 struct PlanOptions {
   std::span<const uint32_t> llm_rank;  // [samples] a given placement of the llm; empty: chosen by the planner
@@ -33,6 +39,7 @@ struct PlanOptions {
   bool microbatches_in_order = false;
   // With pipeline stages: the algorithm of microbatch_order.h that orders the llm's microbatches.
   std::string microbatch_order = "local_search";
+  MethodsTaken* methods = nullptr;  // filled where it is given; not owned
 };
 
 // InvalidArgument: a sample is longer than the microbatch capacity (the index excludes those), an item is of

@@ -88,7 +88,12 @@ struct BalanceProblem {
   bool equal_counts = false;
   // A batch costs its sum plus, for attention, its count times the square of its longest unit.
   bool padded_attention = false;
+  // Where it is not null, a method that chooses among several placements writes here whose it took: a balancer's name.
+  std::string_view* taken = nullptr;
 
+  void Take(std::string_view method) const {
+    if (taken != nullptr) *taken = method;
+  }
   bool ItemsHaveHomes() const { return neighbours != nullptr; }
   // The phase's rank on the global rank of item i's llm part, and its node; kNowhere if this phase has none
   // there.

@@ -11,6 +11,7 @@
 #include "reorder/balance/balance_without_moving.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "reorder/balance/exchanges.h"
@@ -29,11 +30,12 @@ bool DefaultRanksSuffice(const BalanceProblem& problem, const std::vector<uint32
   return HeaviestPadded(problem, problem.DefaultRanks()) <= enough;
 }
 
-// The better of the two simple methods, by the heaviest rank.
-std::vector<uint32_t> AssignSimply(const BalanceProblem& problem) {
-  std::vector<uint32_t> batch = GreedyPacked(problem), other = KarmarkarKarp(problem);
-  return HeaviestRank(problem, other) < HeaviestRank(problem, batch) ? other : batch;
-}
+struct SimpleMethod {
+  std::string_view name;
+  std::vector<uint32_t> (*assign)(const BalanceProblem& problem);
+};
+constexpr SimpleMethod kSimpleMethods[] = {{"greedy_packed", GreedyPacked},
+                                           {"karmarkar_karp", KarmarkarKarp}};
 
 // Makes the heaviest rank of `rank` lighter by exchanges, at most down to `enough`; its load afterwards.
 Load Even(const BalanceProblem& problem, Load enough, std::vector<uint32_t>& rank) {
@@ -73,13 +75,23 @@ std::vector<uint32_t> AssignBeyondTolerance(const BalanceProblem& problem) {
   if (HeaviestRank(problem, rank) <= cap) return rank;
   const Load heaviest = Even(problem, cap, rank);
   if (heaviest <= cap) return rank;
-  std::vector<uint32_t> simple = AssignSimply(problem);
-  return HeaviestRank(problem, simple) < heaviest ? BringHome(problem, std::move(simple)) : rank;
+  Load least = heaviest;
+  for (const SimpleMethod& method : kSimpleMethods) {
+    std::vector<uint32_t> simple = method.assign(problem);
+    const Load simply = HeaviestRank(problem, simple);
+    if (simply >= least) continue;
+    rank = BringHome(problem, std::move(simple));
+    least = simply;
+    problem.Take(method.name);
+  }
+  return rank;
 }
 
 std::vector<uint32_t> AssignWithTolerance(const BalanceProblem& problem) {
   std::vector<uint32_t> rank = AssignBeyondTolerance(problem);
-  return StayingIsBetter(problem, rank) ? problem.DefaultRanks() : rank;
+  if (!StayingIsBetter(problem, rank)) return rank;
+  problem.Take("none");
+  return problem.DefaultRanks();
 }
 
 // Only the heaviest rank counts: the best of all ways, each improved by exchanges. Among equally good ones, the one that
@@ -88,17 +100,23 @@ std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
   const Load bound = MinHeaviestRank(problem.cost, problem.ranks->size(), 0);
   std::vector<uint32_t> best;
   Load least = 0;
-  const auto consider = [&](std::vector<uint32_t> rank) {
+  const auto consider = [&](std::vector<uint32_t> rank, std::string_view method) {
     const Load heaviest = Even(problem, bound, rank);
-    if (best.empty() || heaviest < least) best = std::move(rank), least = heaviest;
+    if (!best.empty() && heaviest >= least) return;
+    best = std::move(rank);
+    least = heaviest;
+    problem.Take(method);
   };
   if (!problem.equal_counts) {
+    std::string_view taken = kDefaultAlgorithm;
     BalanceProblem tolerant = problem;
     tolerant.tolerance = kTolerance;
-    consider(AssignBeyondTolerance(tolerant));
+    tolerant.taken = &taken;
+    std::vector<uint32_t> rank = AssignBeyondTolerance(tolerant);
+    consider(std::move(rank), taken);
   }
-  for (const auto simple : {GreedyPacked, KarmarkarKarp}) {
-    if (best.empty() || least > bound) consider(BringHome(problem, simple(problem)));
+  for (const SimpleMethod& method : kSimpleMethods) {
+    if (best.empty() || least > bound) consider(BringHome(problem, method.assign(problem)), method.name);
   }
   return best;
 }

@@ -2,6 +2,7 @@
 // into memory. A placement that is even in cost may have too many short units on a rank without long ones. So several
 // placements are made to keep the capacity, then evened out by exchanges that keep it, and the most even one is taken.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ class Capacity {
         most_(static_cast<Load>(std::min<uint64_t>(problem.capacity, INT64_MAX))),
         by_size_(problem) {
     by_size_.cost = size_;
+    by_size_.taken = nullptr;
   }
   Capacity(const Capacity&) = delete;
 
@@ -27,19 +29,20 @@ class Capacity {
   // The most even of the placements that keep the capacity; `rank` if none does.
   std::vector<uint32_t> Keep(std::vector<uint32_t> rank) {
     best_ = rank;
-    Consider(std::move(rank));
+    Consider(std::move(rank), {});
     if (is_kept_ && least_ <= CapOf(problem_)) return best_;  // what had to move is little
     BalanceProblem free = problem_;
     free.co_balanced = {size_};
     free.co_balanced_stay = true;
-    if (!problem_.equal_counts) Consider(BringHome(problem_, PlaceJointly(free)));
-    Consider(BringHome(problem_, GreedyPacked(by_size_)));
-    Consider(BringHome(problem_, KarmarkarKarp(by_size_)));
+    if (!problem_.equal_counts) Consider(BringHome(problem_, PlaceJointly(free)), kDefaultAlgorithm);
+    Consider(BringHome(problem_, GreedyPacked(by_size_)), "greedy_packed");
+    Consider(BringHome(problem_, KarmarkarKarp(by_size_)), "karmarkar_karp");
     return std::move(best_);
   }
 
  private:
-  void Consider(std::vector<uint32_t> rank) {
+  // Of `method`; empty: of the one that the problem has named already.
+  void Consider(std::vector<uint32_t> rank, std::string_view method) {
     const uint32_t ranks = problem_.ranks->size();
     ExchangeLimits limits{.enough = most_,
                           .keep_counts = problem_.equal_counts,
@@ -55,6 +58,7 @@ class Capacity {
     is_kept_ = true;
     least_ = heaviest;
     best_ = std::move(rank);
+    if (!method.empty()) problem_.Take(method);
   }
 
   const BalanceProblem& problem_;

@@ -163,8 +163,12 @@ void AddRanks(const Phase& phase, const Plan& plan, pb::BalancedPhase& message) 
   }
 }
 
-pb::BalancedPhase ToMessage(const BalancedPhase& phase, const Plan& plan) {
+pb::BalancedPhase ToMessage(const BalancedPhase& phase, const BalanceOutcome& outcome) {
+  const Plan& plan = outcome.plan;
   pb::BalancedPhase message;
+  if (const auto methods = outcome.methods.find(phase.phase); methods != outcome.methods.end()) {
+    for (const std::string& method : methods->second) message.add_method(method);
+  }
   message.set_name(std::string(PhaseName(phase.phase)));
   AddRanks(phase.phase, plan, message);
   Assign(phase.load, message.mutable_load());
@@ -195,7 +199,7 @@ pb::BalanceSolution ToMessage(const BalanceOutcome& outcome) {
     message.add_llm_rank(sample.place.rank);
     message.add_llm_microbatch(sample.place.microbatch);
   }
-  for (const BalancedPhase& phase : outcome.phases) *message.add_phases() = ToMessage(phase, outcome.plan);
+  for (const BalancedPhase& phase : outcome.phases) *message.add_phases() = ToMessage(phase, outcome);
   for (const Route& route : outcome.plan.routes) {
     pb::BalanceRoute* out = message.add_routes();
     out->set_phase(std::string(PhaseName(route.from)));

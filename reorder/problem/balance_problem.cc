@@ -245,7 +245,7 @@ void MeasureStep(BalanceOutcome& outcome) {
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   BalanceOutcome outcome;
   EVENKEEL_ASSIGN_OR_RETURN(outcome.job, MakeJob(input));
-  const PlanOptions options{.llm_rank = input.llm_rank};
+  const PlanOptions options{.llm_rank = input.llm_rank, .methods = &outcome.methods};
   DummyItems dummies;  // of no length
   for (const PhaseSpec& spec : outcome.job.phases) {
     if (!spec.phase.encodes(Medium::kImage)) dummies[spec.phase.number()].medium = Medium::kAudio;
@@ -260,6 +260,7 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
     again = true;
   }
   if (again) {
+    outcome.methods.clear();
     EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
   }
   return outcome;

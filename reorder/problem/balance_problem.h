@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/plan.h"
+#include "reorder/planner.h"
 
 namespace evenkeel::reorder {
 
@@ -69,6 +70,7 @@ struct BalanceOutcome {
   Job job;                            // as planned; global ranks are renumbered if `nodes` are given
   Plan plan;                          // ranks are those of the phases
   std::vector<BalancedPhase> phases;  // in the order of the input
+  MethodsTaken methods;               // none of the llm where its placement is given
   uint64_t inter_node_rows = 0;
   double max_over_mean_of_step = 0;  // of the ranks' loads added over the phases, where these add up
 };

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reorder/balance/balance.h"
@@ -126,6 +128,32 @@ TEST(SimpleMethods, NeverBeatTheDefaultOnManyRanks) {
       ASSERT_LE(HeaviestRank(problem, rank), std::max(CapOf(problem), Simple(problem))) << drawn.what;
     }
   }
+}
+
+TEST(SimpleMethods, AreNamedWhereTheirPlacementIsTaken) {
+  std::map<std::string_view, int> times;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    const Drawn drawn(seed, 40, 8);
+    for (BalanceProblem problem : {drawn.problem, drawn.Items(false)}) {
+      std::string_view taken = kDefaultAlgorithm;
+      problem.taken = &taken;
+      problem.weighs_rows = true;
+      const std::vector<uint32_t> rank = BalanceWithoutMoving(problem);
+      ++times[taken];
+      if (taken == "greedy_packed" || taken == "karmarkar_karp") {
+        const std::vector<uint32_t> simple = FindBalancer(taken)->assign(problem);
+        ASSERT_EQ(HeaviestRank(problem, rank), HeaviestRank(problem, simple)) << drawn.what;
+        ASSERT_GT(HeaviestRank(problem, rank), CapOf(problem)) << drawn.what;
+      } else if (taken == "none") {
+        ASSERT_EQ(rank, problem.DefaultRanks()) << drawn.what;
+      }
+    }
+  }
+  for (const std::string_view method :
+       {"balance_without_moving", "greedy_packed", "karmarkar_karp", "none"}) {
+    EXPECT_GT(times[method], 0) << method;
+  }
+  EXPECT_EQ(times.size(), 4u);
 }
 
 TEST(SimpleMethods, NeverBeatZeroTolerance) {

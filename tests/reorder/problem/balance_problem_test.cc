@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "reorder/planner.h"
@@ -186,6 +188,7 @@ TEST(SolveBalance, KeepsTokensBesideAQuadraticCost) {
   const std::vector<double> tokens = by_length->phases[0].load;
   const double mean = std::accumulate(tokens.begin(), tokens.end(), 0.0) / 64;
   input.phases[0].spec.cost = {.linear = 1, .quadratic = 1.0 / 24576};
+  EXPECT_EQ(SolveBalance(input)->methods.at(Phase::kLlm), std::set<std::string>{"balance_without_moving"});
   const double free = SolveBalance(input)->phases[0].max_over_mean;
   for (double room : {1.01, 1.1, 1.5}) {
     input.phases[0].capacity = static_cast<uint64_t>(room * mean);
