@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import subprocess
 
 import numpy as np
 import pytest
 
+import jobs
 from evenkeel import fit as fits
 from evenkeel import plan, profiles
 from evenkeel.errors import InvalidArgument
@@ -288,6 +290,26 @@ def test_a_refused_job_stays_as_it_is(job_costs, tmp_path, capsys):
     assert fits.main([str(tmp_path / "llm"), "--write", str(tmp_path / "job.yaml")]) == 2
     assert "phase 'vision' has no profile" in capsys.readouterr().err
     assert (tmp_path / "job.yaml").read_text() == FLOW and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_job_with_fitted_costs_is_planned(job_costs, tmp_path):
+    jobs.write_shard(tmp_path / "mixed.tar")
+    job = jobs.write_job(tmp_path, "job", 4, "balance_without_moving", "once_per_step", "{capacity_tokens: 700}")
+    jobs.make_index(job)
+    made = [fit_one(profile(phase=name, backward=backward)) for name, backward in (("llm", 2), ("vision", 0), ("audio", 2))]
+    job_costs.write(str(job), {one.phase: fits.cost_yaml(one.cost) for one in made})
+
+    def planned():
+        done = subprocess.run([jobs.BINARY, "plan", "--job", str(job), "--step", "1", "--json"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        plan_of = json.loads(done.stdout)
+        return plan_of, [phase.pop("load_after") for phase in plan_of.pop("phases")]
+    seconds_plan, seconds_loads = planned()
+    job.write_text(job.read_text().replace("e-06", "e-03").replace("e-09", "e-06"))
+    milliseconds_plan, milliseconds_loads = planned()
+    assert milliseconds_plan == seconds_plan and len(seconds_loads) == 3
+    for seconds_load, milliseconds_load in zip(seconds_loads, milliseconds_loads):
+        assert milliseconds_load == pytest.approx([1000 * load for load in seconds_load])
 
 
 def test_the_planner_takes_seconds_as_it_takes_operations():

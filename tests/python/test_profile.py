@@ -235,8 +235,8 @@ def test_a_tower_of_grids_encodes_pictures_of_any_size(checkpoint):
 
 
 def test_a_tower_of_grids_encodes_frames_of_a_window(checkpoint):
-    one = profile.load(checkpoint(QWEN), "vision", 16)
-    measured = profile.measure(one, "vision", [16, 40, 100], repetitions=1, warm_up=0)
+    one = profile.load(checkpoint(QWEN), "videos", 16)
+    measured = profile.measure(one, "videos", [16, 40, 100], repetitions=1, warm_up=0)
     assert [point.length for point in measured.points] == [16, 32, 96] and measured.window == 16
 
 

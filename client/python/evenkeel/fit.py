@@ -19,7 +19,7 @@ import numpy as np
 from evenkeel.errors import InvalidArgument
 from evenkeel.profiles import Profile
 
-__all__ = ["Fit", "Pass", "cost_yaml", "fit", "fit_passes", "least_squares"]
+__all__ = ["Fit", "Pass", "cost_yaml", "fit", "fit_passes", "least_squares", "show"]
 
 TERMS = ("call", "constant", "linear", "quadratic")
 _HELD_OUT = 3  # every third length, without the shortest and the longest
@@ -188,7 +188,8 @@ def _report(one):
     return lines
 
 
-def _print(fits):
+def show(fits):
+    """Prints the report of every phase, as comments, and the block for the job."""
     for one in fits:
         print("\n".join(_report(one)))
     print("phases:")
@@ -221,7 +222,7 @@ def main(argv=None):
     if options.json:
         print(json.dumps([_document(one) for one in fits], indent=2))
     else:
-        _print(fits)
+        show(fits)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Modules of checkpoints of transformers, for `evenkeel.profile`: made from `config.json` alone, with random weights.
 
-The `llm` is the language model with its head and loss, called with embeddings. `vision` is the vision tower: one that
-takes `grid_thw` encodes pictures, or videos of frames of `--window` patches; one that takes pictures of one size
+The `llm` is the language model with its head and loss, called with embeddings. Any other phase except `audio` is the vision
+tower, since pictures and videos may be phases of their own: one that takes `grid_thw` encodes pictures, or videos of frames of `--window` patches; one that takes pictures of one size
 encodes tiles. Other towers need a function of their own.
 """
 
@@ -25,7 +25,7 @@ def load(source, phase, window=None):
         module = _llm(config)
         return Subject(module, module.make_inputs, name)
     vision = getattr(config, "vision_config", None)
-    if phase != "vision" or vision is None:
+    if phase == "audio" or vision is None:
         raise InvalidArgument(f"{source}: has no module for phase '{phase}'; write a function that returns (module, "
                               "make_inputs) and give it as package.module:function", "INVALID_ARGUMENT")
     tower = _part(config, vision)
