@@ -267,6 +267,8 @@ def test_costs_of_a_job_in_block_style_are_replaced(job_costs, newline):
     (BLOCK.replace("linear: 1\n", "linear: 1  # a token\n"), COSTS, "phase 'llm': its cost contains a comment"),
     ("phases: 3", COSTS, "phases: expected a list"),
     ("phases: [{ranks: 0}]", COSTS, r"phases\[0\].name: is missing"),
+    ("phases: [{name: llm, cost: &c {linear: 1}}, {name: vision, cost: *c}]", COSTS, "its style is not understood"),
+    ("phases: [{name: llm, x: !y 1}, {name: vision}]", COSTS, "its style is not understood"),
     ("phases: [{name: &a llm}, {name: vision}]\nother: [*b]", COSTS, "undefined alias"),
 ])
 def test_a_job_that_does_not_fit_is_refused(job_costs, text, costs, message):

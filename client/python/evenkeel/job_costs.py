@@ -102,10 +102,10 @@ def _end(yaml, node):
 
 def _check(yaml, before, after, costs, where):
     """The edit changed the costs and nothing else, whatever style the file is written in."""
-    expected = yaml.safe_load(before)
-    for phase in expected["phases"]:
-        phase["cost"] = yaml.safe_load(costs[phase["name"]])
     try:
+        expected = yaml.safe_load(before)
+        for phase in expected["phases"]:
+            phase["cost"] = yaml.safe_load(costs[phase["name"]])
         same = yaml.safe_load(after) == expected
     except yaml.YAMLError:
         same = False
