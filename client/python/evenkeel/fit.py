@@ -179,7 +179,7 @@ def _report(one):
     lines = [f"# {one.phase}: {profile.model} ({profile.module}), {gradients}, {profile.dtype} on {profile.device}, "
              f"seconds of {profile.clock} time"]
     for name, each in one.passes.items():
-        terms = [f"{term} {each.coefficients[term]:.3g} ± {each.errors[term]:.1g}" for term in TERMS
+        terms = [f"{term} {each.coefficients[term]:.3g} +- {each.errors[term]:.1g}" for term in TERMS
                  if each.errors[term] is not None]
         lines.append(f"#   {name}: {', '.join(terms)}; held-out error: max {each.held_out_max:.1%}, mean {each.held_out_mean:.1%}")
     longest = max(profile.points, key=lambda point: point.length)
