@@ -1,5 +1,5 @@
-//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate; those of rust/template.h and rust/table.h
-//! are in template.rs and table.rs.
+//! The C interface that rust/tokenizer.h declares, over the `tokenizers` crate; those of the other headers
+//! are in template.rs, table.rs and store.rs.
 //!
 //! Nothing unwinds out of here: a panic (the regular expression engine panics when it reaches its retry limit)
 //! becomes an error of that call. A loaded tokenizer is immutable but for the model's own locked cache, so that
@@ -8,6 +8,7 @@
 mod checkpoint;
 mod json;
 mod python;
+mod store;
 mod table;
 mod template;
 
