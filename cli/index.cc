@@ -22,6 +22,7 @@
 #include "dataset/format/table.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/index_prune.h"
+#include "dataset/source/store_source.h"
 #include "isolation/isolated_processor.h"
 #include "preprocess/job_words.h"
 #include "preprocess/processor.h"
@@ -177,6 +178,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   const std::unique_ptr<preprocess::Processor> processor =
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
   std::unique_ptr<dataset::ByteSource> source = dataset::MakeShardSource();
+  EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*source, job));
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
 

@@ -3,6 +3,7 @@
 #include "core/job_resolver.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/address.h"
 #include "core/implied_media.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
@@ -25,6 +27,8 @@ constexpr uint64_t kMaxTokens = 1ull << 40;
 constexpr uint32_t kMaxStages = 4096;
 constexpr int kMaxColumns = 64;
 constexpr size_t kMaxColumnName = 256;  // bytes
+// Of addresses of shards.
+constexpr std::array<absl::string_view, 5> kSchemes = {"s3", "gs", "az", "https", "http"};
 
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
@@ -68,6 +72,28 @@ class Resolver {
 
   std::string Relative(const std::string& path) const {
     return path.empty() ? path : (folder_ / path).lexically_normal().string();
+  }
+  std::string RelativeOrAddress(const std::string& path) const {
+    return IsAddress(path) ? path : Relative(path);
+  }
+
+  // Of what lies behind an address. A query may be a signature, which must not reach a message or a log.
+  absl::Status CheckAddress(const std::string& path, const std::string& address) const {
+    const std::string scheme(SchemeOf(address));
+    if (scheme.empty()) return absl::OkStatus();
+    if (std::find(kSchemes.begin(), kSchemes.end(), scheme) == kSchemes.end()) {
+      return Error(path, "'", ShortText(scheme), "://' is not one of ", absl::StrJoin(kSchemes, "://, "),
+                   "://");
+    }
+    const std::string_view rest = std::string_view(address).substr(scheme.size() + 3);
+    if (rest.substr(0, rest.find('/')).find('@') != std::string_view::npos)
+      return Error(path, "an address with a user name or password; give credentials by the environment");
+    const bool is_http = absl::StartsWith(scheme, "http");
+    if (is_http && rest.find_first_of("?#") != std::string_view::npos)
+      return Error(path, "an address with a query; only addresses of plain files are read");
+    if (rest.empty() || rest.front() == '/')
+      return Error(path, "'", ShortText(address), "': ", is_http ? "no host" : "no bucket");
+    return absl::OkStatus();
   }
 
   // Returns the value of `word`; if it is empty, that of the first of `words`.
@@ -179,7 +205,8 @@ class Resolver {
       return Error(path + key, "belongs to the formats json and parquet; the format is ",
                    std::string(FormatName(out.format)));
     }
-    out.media = Relative(in.media());
+    EVENKEEL_RETURN_IF_ERROR(CheckAddress(path + ".media", in.media()));
+    out.media = RelativeOrAddress(in.media());
     if (!in.has_fields()) return absl::OkStatus();
     const pb::Fields& fields = in.fields();
     if (fields.prompt().empty() != fields.answer().empty())
@@ -201,11 +228,12 @@ class Resolver {
   absl::Status AppendShards(const std::string& pattern, const std::string& path,
                             std::vector<std::string>* shards) const {
     if (pattern.empty()) return Error(path, "an empty path");
+    EVENKEEL_RETURN_IF_ERROR(CheckAddress(path, pattern));
     absl::StatusOr<std::vector<std::string>> expanded = ExpandRanges(pattern);
     if (!expanded.ok()) return Error(path, expanded.status().message());
     if (expanded->size() + shards->size() > kMaxShards)
       return Error(path, "more than ", kMaxShards, " shards");
-    for (const std::string& shard : *expanded) shards->push_back(Relative(shard));
+    for (const std::string& shard : *expanded) shards->push_back(RelativeOrAddress(shard));
     return absl::OkStatus();
   }
 

@@ -7,6 +7,7 @@
 #include "core/job_where.h"
 #include "core/status.h"
 #include "dataset/format/table.h"
+#include "dataset/source/store_source.h"
 #include "preprocess/job_words.h"
 
 namespace evenkeel::stream {
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
   stream->source = dataset::MakeShardSource();
+  EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits, std::move(python));
   if (!processor.ok()) return NameInJob(stream->job, processor.status());

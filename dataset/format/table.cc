@@ -10,6 +10,7 @@
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/status.h"
+#include "dataset/source/store_source.h"
 #include "rust/table.h"
 
 namespace evenkeel::dataset {
@@ -194,6 +195,9 @@ class TableSource : public ByteSource {
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return files_->Size(path); }
   absl::StatusOr<std::string> Stamp(const std::string& path) override { return files_->Stamp(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
+    return files_->List(pattern);
+  }
 
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     if ((offset & kTableAddress) == 0) return files_->ReadAt(path, offset, out);
@@ -291,6 +295,8 @@ std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, u
   return std::make_unique<TableSource>(std::move(files), max_bytes);
 }
 
-std::unique_ptr<ByteSource> MakeShardSource() { return MakeTableSource(MakeFileSource()); }
+std::unique_ptr<ByteSource> MakeShardSource() {
+  return MakeTableSource(MakeStoreSource({}, MakeFileSource()));
+}
 
 }  // namespace evenkeel::dataset

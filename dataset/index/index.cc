@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/address.h"
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/job_syntax.h"
@@ -48,6 +49,18 @@ uint64_t ExcludedRows::RowOf(uint64_t index) const {
 namespace {
 
 std::string RunIndex(const Job& job) { return absl::StrCat("run 'evenkeel index --job ", job.path, "'"); }
+
+// An object of a store that has another ETag than when it was indexed is another object. The stamp of a file differs
+// between machines, and proves nothing.
+absl::Status CheckETag(const Job& job, const std::string& path, const ShardEntry& entry, ByteSource& source) {
+  const std::string_view then = FileStamp(entry.stamp);
+  if (!IsAddress(path) || !then.starts_with(kETagMark)) return absl::OkStatus();
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string now, source.Stamp(path));
+  if (now == then || !std::string_view(now).starts_with(kETagMark)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": the object has the ETag ", now.substr(kETagMark.size()), "; it had ",
+      std::string(then.substr(kETagMark.size())), " when it was indexed: restore it, or ", RunIndex(job)));
+}
 
 // A shard may be replaced while workers read it, and a file system does not report that. Every read is
 // compared with its checksum, so that a stream of other bytes never has the same digest.
@@ -165,6 +178,7 @@ absl::Status StoredIndex::LoadDataset(const Job& job, const DatasetSpec& spec, c
       return mismatch(
           i, absl::StrCat("the shard has ", size, " bytes; it had ", entry.size, " when it was indexed"));
     }
+    EVENKEEL_RETURN_IF_ERROR(CheckETag(job, spec.shards[i], entry, source));
     const LengthsEntry* lengths = entry.FindLengths(key);
     if (lengths == nullptr) {
       return WithNoIndex(

@@ -16,11 +16,6 @@ namespace evenkeel::dataset {
 
 namespace {
 
-// In a stamp: that of the shard is before it, that of its files after it.
-constexpr char kMediaMark[] = " media ";
-
-std::string_view FileStamp(std::string_view stamp) { return stamp.substr(0, stamp.find(kMediaMark)); }
-
 constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order, so few pages suffice
 
 enum class Work : uint8_t { kNothing, kRemeasure, kRead };
@@ -119,7 +114,8 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   if (media_are_files && alike && !options.verify_content) {
     EVENKEEL_ASSIGN_OR_RETURN(media, builder.MediaStamp(dataset, shard.path, *shard.before));
   }
-  if (media_are_files) entry.stamp = media.empty() ? "" : absl::StrCat(file_stamp, kMediaMark, media);
+  if (media_are_files)
+    entry.stamp = media.empty() ? "" : absl::StrCat(file_stamp, std::string(kMediaMark), media);
   bool trusted =
       shard.before && !options.verify_content && !entry.stamp.empty() && shard.before->stamp == entry.stamp;
   if (trusted) {
@@ -141,7 +137,7 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   } else {
     shard.done = Work::kRead;
     EVENKEEL_RETURN_IF_ERROR(builder.Read(dataset, shard.path, entry, &media));
-    entry.stamp = media_are_files ? absl::StrCat(file_stamp, kMediaMark, media) : file_stamp;
+    entry.stamp = media_are_files ? absl::StrCat(file_stamp, std::string(kMediaMark), media) : file_stamp;
   }
   // A shard that is written while it is read would get columns of two different contents.
   EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(shard.path));

@@ -61,6 +61,10 @@ Digest LengthsKey(const Job& job, const DatasetSpec& dataset, const Digest& proc
 Digest IndexDigest(const Job& job, const std::vector<const std::vector<ShardEntry>*>& datasets,
                    const Digest& processor);
 
+// In a stamp: that of the shard is before it, that of the files that its rows name after it.
+inline constexpr std::string_view kMediaMark = " media ";
+inline std::string_view FileStamp(std::string_view stamp) { return stamp.substr(0, stamp.find(kMediaMark)); }
+
 // Separates a file's name from six more characters while the file is written.
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 

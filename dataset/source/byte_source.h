@@ -1,8 +1,8 @@
-// The source of bytes: range reads by path. Today a file system; an object store fits the same interface.
+// The source of bytes: range reads by path. Files are read here, objects of a store by dataset/source/store_source.h.
 //
 // Every error is a failure of the machine (core/failure.h: FailureKind::kMachine), also a missing
 // object or one shorter than requested: the reader's checksum decides whether the bytes are the right
-// ones.
+// ones. An object with another ETag than before is FailedPrecondition of FailureKind::kData.
 //
 // Thread safety: all members may be called from many threads.
 #pragma once
@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,9 @@ namespace evenkeel::dataset {
 // /data/images, whatever its components or symbolic links lead to. Paths of jobs never have it: they are normalised.
 inline constexpr std::string_view kConfined = "/./";
 
+// A stamp that begins so is an object's ETag, which is the same on every machine.
+inline constexpr std::string_view kETagMark = "etag ";
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -30,14 +34,19 @@ class ByteSource {
   // NotFound, PermissionDenied, Unavailable (try again). InvalidArgument: not a file, or outside the folder that
   // the path is confined to.
   virtual absl::StatusOr<uint64_t> Size(const std::string& path) = 0;
-  // An opaque text that changes whenever the object does (an ETag; a file's time and inode): a hint that lets
-  // the index skip what it has read, never part of an identity. Empty: unknown, read it again.
+  // An opaque text that changes whenever the object does (an ETag after kETagMark; a file's time and inode): lets the
+  // index skip what it has read, never part of an identity. Empty: unknown, read it again.
   virtual absl::StatusOr<std::string> Stamp(const std::string& path) {
     static_cast<void>(path);
     return std::string();
   }
   // Fills `out` from `offset`. OutOfRange: the object ends earlier; otherwise as Size.
   virtual absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) = 0;
+  // The objects that an address with * or ? in its last component stands for, in the order of their names; none: an
+  // empty list. InvalidArgument: cannot be listed; otherwise as Size.
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) {
+    return absl::InvalidArgumentError(pattern + ": cannot be listed");
+  }
   // Drops cached state of an object, so that the next read uses the present file: a file that was replaced by
   // rename stays readable through an open descriptor.
   virtual void Forget(const std::string& path) { static_cast<void>(path); }

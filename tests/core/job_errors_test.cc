@@ -46,6 +46,18 @@ void ExpectMessages(const std::vector<Case>& cases) {
   }
 }
 
+TEST(JobErrors, AddressesAreChecked) {
+  const std::string shards = "job.yaml:4: datasets[0].shards[0]: ";
+  ExpectMessages({
+      {"a.tar", "hf://a.tar", shards + "'hf://' is not one of s3://, gs://, az://, https://, http://"},
+      {"[a.tar]", "['https://me:word@host/a.tar']",
+       shards + "an address with a user name or password; give credentials by the environment"},
+      {"[a.tar]", "['https://host/a.tar?sign=1']",
+       shards + "an address with a query; only addresses of plain files are read"},
+      {"[a.tar]", "['s3:///a.tar']", shards + "'s3:///a.tar': no bucket"},
+  });
+}
+
 TEST(JobErrors, DropInRefusesWhatWouldMoveItems) {
   const std::string items =
       " contradicts balance: drop_in, which keeps items with their samples; remove one of the two";

@@ -265,6 +265,12 @@ TEST(Job, PathsOfAFileInTheWorkingDirectoryStayRelative) {
   EXPECT_EQ(Parsed(kSmall, "/etc/job.yaml").index, "/etc/index");
 }
 
+TEST(Job, AddressesStayAsTheyAre) {
+  std::string yaml = kSmall;
+  yaml.replace(yaml.find("shards/photos-"), std::string("shards/photos-").size(), "s3://b//photos-");
+  EXPECT_EQ(Parsed(yaml).datasets[0].shards[1], "s3://b//photos-001.tar");
+}
+
 TEST(LoadJob, ReadsAFileAndNamesAMissingOne) {
   std::string path = testing::TempDir() + "/core_job_test.yaml";
   std::ofstream(path) << kSmall << "topology: {ranks_per_node: 2}\n";

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/address.h"
 #include "core/annotated_mutex.h"
 #include "core/attempt.h"
 #include "core/failure.h"
@@ -23,6 +24,10 @@
 #include "core/words.h"
 
 namespace evenkeel {
+
+void LookAtAddress() {
+#include "examples/core/address.h.inc"
+}
 
 void Wait(bool done, CondVar& changed, Mutex& mutex, absl::Time deadline)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

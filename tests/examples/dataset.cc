@@ -10,6 +10,7 @@
 #include "dataset/format/tar_reader.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/order/recent_windows.h"
+#include "dataset/source/store_source.h"
 
 namespace evenkeel::dataset {
 
@@ -44,6 +45,10 @@ std::shared_ptr<const Window> ReadWindow(RecentWindows<Window>& recent, uint64_t
 absl::Status BuildIndex(const Job& job, const Measurer& measurer, ByteSource& source) {
 #include "examples/dataset/index/index_builder.h.inc"
   return absl::OkStatus();
+}
+
+void LookAtObject(const Job& job) {
+#include "examples/dataset/source/store_source.h.inc"
 }
 
 }  // namespace evenkeel::dataset

@@ -1,0 +1,202 @@
+"""Data in object stores and behind HTTP: the same stream from every source, through faults, and clear ends."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import certificates
+import harness
+import media
+import test_formats
+from object_server import SECRET, ObjectServer, environment
+
+SHARDS = 3
+SAMPLES = 12
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    """A folder of objects, and what a job over the same files delivers: digest of the index and steps."""
+    folder = tmp_path_factory.mktemp("objects")
+    bucket = folder / "photos"
+    (bucket / "train").mkdir(parents=True)
+    media.write_mixed_shards(bucket / "train", "data", SHARDS, SAMPLES, seed=5)
+    local = tmp_path_factory.mktemp("local")
+    expected = delivered(local, f'shards: ["{bucket}/train/data-{{000..002}}.tar"]')
+    return folder, expected
+
+
+def environment_of(server, **more):
+    return environment(AWS_ENDPOINT_URL=server.url, **more)
+
+
+def index_of(job, server=None, check=True, **env):
+    given = environment(**env) if server is None else environment_of(server, **env)
+    return harness.run("index", "--job", job, "--json", env=given, check=check)
+
+
+def steps_of(job, env, while_it_serves=lambda: None):
+    with harness.Fleet(job, 1, env=env) as fleet:
+        while_it_serves()
+        return harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 3, env=env).steps
+
+
+def delivered(folder, dataset, server=None):
+    job = test_formats.write_job(folder, dataset)
+    digest = json.loads(index_of(job, server).stdout)["digest"]
+    return digest, steps_of(job, environment() if server is None else environment_of(server))
+
+
+RANGE, ALL = "photos/train/data-{000..002}.tar", "photos/train/data-*.tar"
+
+
+@pytest.mark.parametrize("source", ["s3 range", "s3 list", "http"])
+def test_every_source_delivers_the_same_stream(tmp_path, objects, source):
+    folder, expected = objects
+    with ObjectServer(folder, secret=None if source == "http" else SECRET) as server:
+        address = {"s3 range": f"s3://{RANGE}", "s3 list": f"s3://{ALL}", "http": f"{server.url}/{RANGE}"}[source]
+        assert delivered(tmp_path, f'shards: ["{address}"]', server) == expected
+        assert all(request.status in (200, 206) for request in server.requests)
+
+
+@pytest.mark.parametrize("write", [test_formats.as_parquet, test_formats.as_json_lines])
+def test_every_format_is_read_from_a_store(tmp_path, objects, write):
+    """Also media that rows name: objects below the folder of media."""
+    tar = objects[0] / "photos" / "train" / "data-000.tar"
+    samples = test_formats.samples_of(tar)
+    (tmp_path / "bucket").mkdir()
+    dataset = write(tmp_path / "bucket", samples, tar)
+    (tmp_path / "local").mkdir()
+    local = dataset.replace('["', f'["{tmp_path}/bucket/').replace("media: media", f"media: {tmp_path}/bucket/media")
+    remote = dataset.replace('["', '["s3://bucket/').replace("media: media", "media: s3://bucket/media")
+    expected = delivered(tmp_path / "local", local)
+    with ObjectServer(tmp_path) as server:
+        assert delivered(tmp_path, remote, server) == expected
+
+
+FAULTS = [("slow down", "reset in body", None), ("reset", "internal error", "short body"),
+          ("wrong range", None, "slow down")]
+
+
+def test_faults_of_a_store_change_no_byte(tmp_path, objects):
+    """A fault, then a good answer: repeated ones are for the deadline, which is not tested here."""
+    folder, expected = objects
+    with ObjectServer(folder) as server:
+        job = test_formats.write_job(tmp_path, f'shards: ["s3://{RANGE}"]')
+        for faults in FAULTS:
+            server.faults = [answer for fault in faults for answer in (fault, None)][:-1]
+            assert json.loads(index_of(job, server).stdout)["digest"] == expected[0]
+            shutil.rmtree(tmp_path / "index")
+        index_of(job, server)
+        faults = [answer for faults in FAULTS for fault in faults for answer in (fault, None)]
+        steps = steps_of(job, environment_of(server), lambda: server.faults.extend(faults))
+        assert steps == expected[1] and not server.faults
+
+
+def test_an_object_that_changed_names_both_etags(tmp_path, objects):
+    shutil.copytree(objects[0] / "photos" / "train", tmp_path / "b")
+    with ObjectServer(tmp_path) as server:
+        job = test_formats.write_job(tmp_path, 'shards: ["s3://b/data-{000..002}.tar"]')
+        first = json.loads(index_of(job, server).stdout)["digest"]
+        server.salt = b"rewritten"  # the same bytes, another object
+        plan = ("plan", "--job", job, "--step", 0)
+        done = harness.run(*plan, env=environment_of(server), check=False)
+        assert done.returncode != 0
+        assert "has the ETag" in done.stderr and "it had" in done.stderr and "data-000.tar" in done.stderr
+        assert json.loads(index_of(job, server).stdout)["digest"] == first
+        assert harness.run(*plan, env=environment_of(server)).returncode == 0
+        shutil.rmtree(tmp_path / "index")
+        # While it is read, from a server that compares ETags and from one that does not. Larger than a piece.
+        (tmp_path / "b" / "data-000.tar").write_bytes((tmp_path / "b" / "data-001.tar").read_bytes() + bytes(9 << 20))
+        for has_conditions in (True, False):
+            server.salt, server.change_after, server.has_conditions = b"", 1, has_conditions
+            done = index_of(job, server, check=False)
+            assert done.returncode != 0 and "the object changed: its ETag was" in done.stderr, done.stderr
+
+
+def test_a_refusal_says_what_to_do_and_no_secret(tmp_path, objects):
+    folder, _ = objects
+    shards = f'shards: ["s3://{RANGE}"]'
+    with ObjectServer(folder) as server:
+        def error(dataset=shards, server=server, **env):
+            done = index_of(test_formats.write_job(tmp_path, dataset), server, check=False, **env)
+            assert done.returncode != 0
+            assert SECRET not in done.stderr + done.stdout and "wrong-secret" not in done.stderr + done.stdout
+            return done.stderr
+
+        wrong = error(AWS_SECRET_ACCESS_KEY="wrong-secret")
+        assert "s3://photos/train/data-000.tar" in wrong and "403" in wrong and "credentials" in wrong
+        unlisted = error(f'shards: ["s3://{ALL}"]', AWS_SECRET_ACCESS_KEY="wrong-secret")
+        assert "403 SignatureDoesNotMatch" in unlisted and "credentials" in unlisted
+        server.faults = ["expired"]
+        assert "ExpiredToken" in error()
+        missing = error(shards.replace("002", "003"))
+        assert "data-003.tar" in missing and "404" in missing
+        assert "stands for no object" in error('shards: ["s3://photos/train/none-*.tar"]')
+        assert "last component" in error('shards: ["s3://photos/*/data.tar"]')
+        server.faults = ["wrong range"] * 30
+        assert "Requested" in error()
+        server.faults = []
+        far = {"server": None, "AWS_ENDPOINT_URL": "http://store.invalid:9000"}
+        assert "AWS_ALLOW_HTTP=true" in error(**far)
+        assert "certificate" in error(AWS_CA_BUNDLE=str(tmp_path / "job.yaml"))
+
+
+def test_a_page_instead_of_data_is_no_data(tmp_path, objects):
+    folder, _ = objects
+    with ObjectServer(folder, secret=None) as server, ObjectServer(folder, secret=None) as other:
+        job = test_formats.write_job(tmp_path, f'shards: ["{server.url}/{RANGE}"]')
+        server.redirect = "/login"
+        assert "a page for logging in?" in index_of(job, check=False).stderr
+        server.redirect = f"http://127.0.0.1:{other.server_port}/{RANGE}"
+        assert "a redirect into the own network" in index_of(job, check=False).stderr and not other.requests
+        server.redirect, server.has_ranges = None, False
+        assert "does not serve ranges" in index_of(job, check=False).stderr
+        job = test_formats.write_job(tmp_path, f'shards: ["{server.url}/{ALL}"]')
+        assert "cannot be listed" in index_of(job, check=False).stderr
+
+
+@pytest.mark.parametrize("dataset, message", [
+    ('shards: ["ftp://host/a.tar"]', "not one of s3://"),
+    ('shards: ["https://user:word@host/a.tar"]', "user name"),
+    ('shards: ["s3:///a.tar"]', "no bucket"),
+    ('shards: ["https://host/a.tar?X-Amz-Signature=1"]', "a query"),
+    ('shards: ["a.json"], media: "ftp://b"', "not one of s3://"),
+])
+def test_addresses_that_cannot_work_are_refused(tmp_path, dataset, message):
+    done = index_of(test_formats.write_job(tmp_path, dataset), check=False)
+    assert done.returncode != 0 and message in done.stderr and "job.yaml:" in done.stderr
+
+
+def test_certificates_of_a_file_are_trusted(tmp_path, objects):
+    folder, expected = objects
+    party = certificates.Party(tmp_path, "store")
+    with ObjectServer(folder, certificate=party) as server:
+        job = test_formats.write_job(tmp_path, f'shards: ["s3://{ALL}"]')
+        server.quotes_etags = False  # of a listing
+        done = index_of(job, server, AWS_CA_BUNDLE=str(party.ca))
+        assert json.loads(done.stdout)["digest"] == expected[0]
+
+
+def test_the_example_reads_a_bucket_of_the_environment(tmp_path):
+    rng = random.Random(4)
+    shutil.copytree(harness.GOLDEN / "processor" / "qwen2-vl", tmp_path / "qwen2-vl")
+    shutil.copy(harness.GOLDEN / "tokenizer" / "tokenizer.json", tmp_path / "qwen2-vl")
+    (tmp_path / "qwen2-vl" / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}))
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        shard = media.Shard(tmp_path / "photos" / f"train-0000{number}.tar")
+        for i in range(4):
+            shard.add(f"{i}.jpg", media.image_bytes(rng, "jpg", 60, 80))
+            shard.add(f"{i}.txt", b"a caption")
+        shard.close()
+    job = tmp_path / "job.yaml"
+    text = (harness.ROOT / "examples" / "formats" / "object-store.yaml").read_text()
+    job.write_text(text.replace("max_pixels", "chat: chatml, max_pixels"))
+    with ObjectServer(tmp_path) as server:
+        done = harness.run("index", "--job", job, "--verify", "--json", env=environment(AWS_ENDPOINT_URL=server.url))
+        index = json.loads(done.stdout)
+    assert (index["samples"], index["excluded"]) == (8, {})
