@@ -24,8 +24,8 @@ typedef struct EvenkeelStore EvenkeelStore;
 
 enum {
   EVENKEEL_STORE_OK = 0,
-  EVENKEEL_STORE_REFUSED = 1,      // an option or an address that cannot work
-  EVENKEEL_STORE_PANICKED = 2,     // the library gave up
+  EVENKEEL_STORE_REFUSED = 1,   // an option or an address that cannot work
+  EVENKEEL_STORE_PANICKED = 2,  // the library gave up
   EVENKEEL_STORE_NOT_FOUND = 3,
   EVENKEEL_STORE_DENIED = 4,       // credentials are missing, wrong or have no rights
   EVENKEEL_STORE_UNAVAILABLE = 5,  // try again later
@@ -40,7 +40,7 @@ typedef struct EvenkeelStoreOptions {
   EvenkeelText ca_file;  // PEM
   bool virtual_host;
   bool anonymous;
-  bool allow_http;  // credentials may be sent without TLS
+  bool allow_http;         // credentials may be sent without TLS
   double timeout_seconds;  // of a request without a byte
   uint32_t max_retries;
 } EvenkeelStoreOptions;
@@ -65,9 +65,9 @@ int32_t evenkeel_store_read(const EvenkeelStore* store, EvenkeelText key, Evenke
 
 // Of all stores of this process since it started.
 typedef struct EvenkeelStoreCounts {
-  uint64_t requests;         // sent, including retries and those for credentials
-  uint64_t failed_requests;  // without an answer, or with a status of 400 and above
-  uint64_t bytes;            // of bodies, as they were delivered
+  uint64_t requests;              // sent, including retries and those for credentials
+  uint64_t failed_requests;       // without an answer, or with a status of 400 and above
+  uint64_t bytes;                 // of bodies, as they were delivered
   uint64_t request_microseconds;  // until the head of the answer
 } EvenkeelStoreCounts;
 

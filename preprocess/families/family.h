@@ -34,8 +34,8 @@ struct MediumStyle {
   bool wraps_runs = false;  // begin and end also surround all runs of an item together
   std::string before = {};  // ordinary text before and after the whole item: "\n\n"
   std::string after = {};
-  std::string last_end = {};        // replaces `end` after an item's last run: "[IMG_END]"; empty: `end`
-  std::string behind_all = {};      // a token after the last item of a sample: "<bos>"; empty: none
+  std::string last_end = {};             // replaces `end` after an item's last run: "[IMG_END]"; empty: `end`
+  std::string behind_all = {};           // a token after the last item of a sample: "<bos>"; empty: none
   std::vector<std::string> tokens = {};  // special tokens that runs refer to by index
   // The token that the checkpoint's chat template writes for an item, and that its processor replaces; empty:
   // `placeholder`.
@@ -59,9 +59,9 @@ struct VisionGrid {
 // Consecutive placeholders. An item is one such run, or, if its text has times or frames, one run for each of
 // them. Runs without rows are pieces between them: text, or a special token.
 struct PlaceholderRun {
-  std::string text;          // ordinary text before the style's begin: "<0.5 seconds>"
-  uint32_t rows = 0;         // the runs of an item add up to its output_rows
-  VisionGrid grid;           // media with `mrope` only
+  std::string text;               // ordinary text before the style's begin: "<0.5 seconds>"
+  uint32_t rows = 0;              // the runs of an item add up to its output_rows
+  VisionGrid grid;                // media with `mrope` only
   std::vector<int64_t> ids = {};  // token ids, after the text and before the style's begin
   // A piece without rows: the text, then the style's token with this index, without begin and end.
   std::optional<uint32_t> token = {};

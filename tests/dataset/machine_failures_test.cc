@@ -234,7 +234,8 @@ TEST_F(MachineFailures, AShardThatShrinksWhileItIsIndexedIsNoExclusion) {
   job.path = "job.yaml";
   job.batch.samples = 1;
   job.index = folder_.path() + "/index";
-  job.datasets.push_back({.name = "d", .shards = {folder_.Write("big.tar", shard + TarFile("b.txt", "text") + TarEnd())}});
+  job.datasets.push_back(
+      {.name = "d", .shards = {folder_.Write("big.tar", shard + TarFile("b.txt", "text") + TarEnd())}});
   ShrinkingSource source(0, 0);
   source.folder = &folder_;
   FakeMeasurer measurer;
