@@ -47,7 +47,7 @@ struct ConsumerOptions {
   std::string expect_stream_digest;                     // empty: the one that the workers serve
   // A worker with another digest is refused (FailedPrecondition).
   std::string expect_layout_digest;
-  // Everything of the rank's replicas, whatever the rank's role in the mesh: for one who receives for others.
+  // Everything of the rank's replicas, whatever the rank's role in the mesh: for a rank that receives for others.
   bool whole = false;
   bool all_loads = false;   // StepData::loads of every rank: bytes and time grow with the number of ranks
   transport::TlsFiles tls;  // all three or none

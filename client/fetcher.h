@@ -96,7 +96,7 @@ class Fetcher {
   Choice ChooseFor(const StepFetch& step, const PartFetch& part, bool carefully, absl::Time now);
   // Reports the trainer's wait in a call of its own if no request carries it.
   void ReportWait(absl::Time now);
-  // The wait reported to this worker's session so far, plus everything that no worker has been told yet.
+  // The wait reported to this worker's session so far, plus what no worker has been sent yet.
   double WaitFor(Worker& worker, absl::Time now);
   std::string WhatIsAwaited(absl::Time now) const;
   std::shared_ptr<const StepData> Deliver(StepFetch& step);

@@ -13,7 +13,7 @@
 namespace evenkeel::client {
 namespace {
 
-constexpr uint64_t kVersion = 0x31505453'4b564545;  // also tells byte orders apart
+constexpr uint64_t kVersion = 0x31505453'4b564545;  // also differs between byte orders
 constexpr uint64_t kPrefixBytes = 16;
 
 void FillSegments(const std::vector<RouteSegment>& from,

@@ -1,4 +1,4 @@
-// Where decoders and tokenizers may throw: what they throw says nothing about the data, so the attempt failed
+// Where decoders and tokenizers may throw: an exception is no statement about the data, so the attempt failed
 // and another worker is asked.
 //
 // Example:

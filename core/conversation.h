@@ -1,7 +1,7 @@
 // A sample's content after its members were read: turns of interleaved text and media.
 // Every sample form (image+txt, messages, LLaVA conversations, ...) becomes one of these.
 //
-// Texts are views: whoever makes a conversation says whose memory they are of.
+// Texts are views: the maker of a conversation documents who owns their memory.
 #pragma once
 
 #include <cstdint>

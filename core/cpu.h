@@ -24,8 +24,8 @@ std::string_view CpuLevelName(CpuLevel level);
 // InvalidArgument: another word; the message names the variable and the nearest word.
 absl::StatusOr<CpuLevel> CpuLevelFromName(std::string_view name);
 
-// As EVENKEEL_CPU says it, which is read once. A word that is none counts as `fastest`: CheckCpuLevel is
-// what refuses it, and every program and library of ours asks it before anything else.
+// The level of EVENKEEL_CPU, which is read once. An unknown word counts as `fastest`; CheckCpuLevel, which every program
+// and library of ours calls first, refuses it.
 CpuLevel AllowedCpuLevel();
 
 // InvalidArgument: EVENKEEL_CPU is set to what is no level, so that it would silently mask nothing.

@@ -1,6 +1,6 @@
 // 128-bit digests: XXH3-128 in its canonical (big-endian) byte order.
 //
-// Not cryptographic: it tells versions of the same honest data apart and finds damage on the way.
+// Not cryptographic: it distinguishes versions of the same honest data and finds damage on the way.
 // The canonical text of the stream and layout digests is written down in docs/digests.md.
 #pragma once
 

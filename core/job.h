@@ -33,7 +33,7 @@ enum class Wire : uint8_t { kU8, kBf16, kF32 };
 // What a member of a context group takes of the sequences of its microbatches: all, or its shard of every document.
 enum class Sequences : uint8_t { kWhole, kZigzag, kContiguous };
 std::string_view SequencesName(Sequences sequences);  // "whole", "zigzag", "contiguous"
-// Which media processes of their own decode: none; audio and video; all.
+// Which media are decoded in confined processes: none; audio and video; all.
 enum class Isolation : uint8_t { kOff, kFfmpeg, kAll };
 
 // cost of a unit of length n: (constant + linear*n + quadratic*n*n) * (1 + mask_factor)
@@ -109,8 +109,8 @@ struct ProcessorSpec {
   std::string system;
   std::string truncate = "none";
   std::vector<std::string> added_tokens;
-  std::string like;       // the release whose choice of image processors counts; empty: `resampler` says it
-  std::string resampler;  // empty: `like` says it; both empty: the followed release does
+  std::string like;       // the release whose choice of image processors counts; empty: `resampler` decides
+  std::string resampler;  // empty: `like` decides; both empty: the followed release does
   std::string alpha;      // this and the next four: empty where the job leaves it to the family
   std::string exif_orientation;
   std::string sixteen_bit;

@@ -15,7 +15,7 @@ namespace evenkeel {
 inline constexpr uint64_t kMaxKeptHeapBytes = 64 << 20;
 
 // For programs, first thing in main: a library leaves its process's allocator alone. Without effect where the
-// allocator is not glibc's, or GLIBC_TUNABLES says otherwise.
+// allocator is not glibc's, or GLIBC_TUNABLES sets something else.
 void KeepFreedMemory();
 
 }  // namespace evenkeel

@@ -1,4 +1,4 @@
-// Two macros over absl::Status, and the helper that says where an error happened.
+// Two macros over absl::Status, and the helper that adds where an error happened.
 #pragma once
 
 #include <string>

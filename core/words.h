@@ -19,7 +19,7 @@ enum class Medium : uint8_t { kText = 0, kImage = 1, kVideo = 2, kAudio = 3 };
 // Those of items.
 inline constexpr std::array kItemMedia = {Medium::kImage, Medium::kVideo, Medium::kAudio};
 
-// At most so many phases in a job, the llm included; small, so that what is kept per phase is an array.
+// The most phases of a job, the llm included; small, so that what is kept per phase is an array.
 inline constexpr size_t kMaxPhases = 16;
 
 // A phase of a job, one submodule's execution: its name, its number in the job's list (the llm is 0) and the

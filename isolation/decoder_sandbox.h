@@ -6,7 +6,7 @@
 //
 // Sanitizers make system calls of their own and reserve terabytes of address space, so builds with them set
 // neither the filter nor the memory limit; the limits on files, processes and core dumps are set.
-// `kConfinesFully` tells the two apart.
+// `kConfinesFully` distinguishes the two.
 #pragma once
 
 #include <cstdint>

@@ -357,7 +357,7 @@ class OfTransformers:
         runs.append([before, rows])
         return [run for run in runs if run[0] or run[1]]
 
-    def counts_agree(self, medium, sizes, made, told):
+    def counts_agree(self, medium, sizes, made, stated):
         """Whether _get_num_multimodal_tokens gives what the processor makes, and only the number of placeholders varies: then
         nothing is processed to find lengths. The tokens around the placeholders, or None."""
         if not hasattr(self.processor, "_get_num_multimodal_tokens") or self.tokenizer is None:
@@ -368,9 +368,9 @@ class OfTransformers:
                 counted = self.counted(medium, size)
             except Exception:
                 return None
-            if counted != (told["layout"].rows(output), ids.count(told["number"])):
+            if counted != (stated["layout"].rows(output), ids.count(stated["number"])):
                 return None
-            runs = self.runs(ids, told["number"])
+            runs = self.runs(ids, stated["number"])
             ends = runs[1][0] if len(runs) == 2 and not runs[1][1] else []
             if len(runs) > 1 and not ends:
                 return None
@@ -390,8 +390,8 @@ class OfTransformers:
         return self.media[medium]["layout"].fields
 
     def description(self, medium):
-        told = self.media[medium]
-        return {"placeholder": told["placeholder"], "in_template": told["token"], "begin": "", "end": "", "stored": False}
+        stated = self.media[medium]
+        return {"placeholder": stated["placeholder"], "in_template": stated["token"], "begin": "", "end": "", "stored": False}
 
     def size_of(self, item):
         if item.medium == "video":
@@ -401,25 +401,25 @@ class OfTransformers:
         return item.size if item.medium == "image" else num_samples(item.facts, self.feature_rate())
 
     def lengths(self, item):
-        told, size = self.media[item.medium], self.size_of(item)
-        if told["counts"] is not None:
+        stated, size = self.media[item.medium], self.size_of(item)
+        if stated["counts"] is not None:
             rows, tokens = self.counted(item.medium, size)
-            before, after = told["counts"]
+            before, after = stated["counts"]
             return tokens, rows, tokens, [[list(before), tokens]] + ([[list(after), 0]] if after else [])
-        output, ids = self.call(item.medium, self.blank(item.medium, size), told["token"])
-        rows, tokens = told["layout"].rows(output), ids.count(told["number"])
-        return tokens or rows, rows, tokens, self.runs(ids, told["number"])
+        output, ids = self.call(item.medium, self.blank(item.medium, size), stated["token"])
+        rows, tokens = stated["layout"].rows(output), ids.count(stated["number"])
+        return tokens or rows, rows, tokens, self.runs(ids, stated["number"])
 
     def arrays(self, item, blank):
-        told = self.media[item.medium]
+        stated = self.media[item.medium]
         if blank:
             value = self.blank(item.medium, self.size_of(item))
         elif item.medium == "video":
             value = self.size_of(item), item.video
         else:
             value = item.image() if item.medium == "image" else item.audio(self.feature_rate())
-        output, _ = self.call(item.medium, value, told["token"])
-        return told["layout"].arrays(output)
+        output, _ = self.call(item.medium, value, stated["token"])
+        return stated["layout"].arrays(output)
 
 
 class OfUser:
@@ -433,22 +433,22 @@ class OfUser:
         self.code = kind(folder)
         self.media = {}
         for medium in media:
-            told = dict(kind.media).get(medium)
-            if told is None:
+            stated = dict(kind.media).get(medium)
+            if stated is None:
                 continue
-            wrong = set(told) - {"placeholder", "begin", "end", "in_template", "lengths", "fields"}
+            wrong = set(stated) - {"placeholder", "begin", "end", "in_template", "lengths", "fields"}
             if wrong:
                 raise ValueError(f"{name}.media[{medium!r}]: unknown keys {sorted(wrong)}")
-            if told.get("lengths", "facts") not in ("facts", "bytes"):
-                raise ValueError(f"{name}.media[{medium!r}]['lengths']: is {told['lengths']!r}, expected 'facts' or 'bytes'")
+            if stated.get("lengths", "facts") not in ("facts", "bytes"):
+                raise ValueError(f"{name}.media[{medium!r}]['lengths']: is {stated['lengths']!r}, expected 'facts' or 'bytes'")
             fields = []
-            for field, (dtype, shape) in told["fields"].items():
+            for field, (dtype, shape) in stated["fields"].items():
                 if dtype not in DTYPES:
                     raise ValueError(f"{name}: field {field}: unknown type {dtype!r}; these are: {', '.join(DTYPES)}")
                 if not shape or shape[0] not in ("rows", 1) or not all(isinstance(e, int) and e > 0 for e in shape[1:]):
                     raise ValueError(f"{name}: field {field}: shape {shape!r} is not ('rows' or 1, and positive numbers)")
                 fields.append({"name": field, "dtype": dtype, "per_row": shape[0] == "rows", "trailing": list(shape[1:])})
-            self.media[medium] = {**told, "fields": fields}
+            self.media[medium] = {**stated, "fields": fields}
 
     def render(self, sample):
         return self.code.render(sample)
@@ -457,9 +457,9 @@ class OfUser:
         return self.media[medium]["fields"]
 
     def description(self, medium):
-        told = self.media[medium]
-        return {"placeholder": told.get("placeholder", ""), "in_template": told.get("in_template", ""),
-                "begin": told.get("begin", ""), "end": told.get("end", ""), "stored": told.get("lengths", "facts") == "bytes"}
+        stated = self.media[medium]
+        return {"placeholder": stated.get("placeholder", ""), "in_template": stated.get("in_template", ""),
+                "begin": stated.get("begin", ""), "end": stated.get("end", ""), "stored": stated.get("lengths", "facts") == "bytes"}
 
     def lengths(self, item):
         given = tuple(int(n) for n in self.code.lengths(item))
@@ -469,14 +469,14 @@ class OfUser:
         return (given[2] if len(given) == 3 else tokens or rows), rows, tokens, []
 
     def arrays(self, item, blank):
-        told = self.media[item.medium]
+        stated = self.media[item.medium]
         if blank:
             if not hasattr(self.code, "blank"):
                 return None
             made = self.code.blank(item)
         else:
             made = self.code.process(item)
-        names = [field["name"] for field in told["fields"]]
+        names = [field["name"] for field in stated["fields"]]
         if not isinstance(made, dict) or set(made) != set(names):
             found = sorted(made) if isinstance(made, dict) else type(made).__name__
             raise Refused(f"process returned {found}, expected a dict of {sorted(names)}")

@@ -306,7 +306,7 @@ void MemorySink::Kill(const SessionPtr& session, const absl::Status& status) {
   for (auto& [request, expectation] : session->expected) Finish(std::move(expectation.done), status);
   session->expected.clear();
   loop_->Unwatch(session->socket.get());
-  session->socket = Handle();  // which tells the worker
+  session->socket = Handle();  // whose end the worker sees
 }
 
 void MemorySink::EndSessions(const std::vector<SessionId>& ids) {

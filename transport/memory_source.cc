@@ -344,7 +344,7 @@ void MemorySource::Kill(const SessionPtr& session, const absl::Status& status,
   session->in_flight.clear();
   session->queue.clear();
   if (session->socket.get() >= 0) loop_->Unwatch(session->socket.get());
-  session->socket = Handle();  // which tells the consumer
+  session->socket = Handle();  // whose end the consumer sees
 }
 
 void MemorySource::Finish(Done done, absl::Status status) {

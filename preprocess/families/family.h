@@ -2,7 +2,7 @@
 //
 // A family turns decoded pixels and samples into tensors. Containers and codecs are elsewhere
 // (preprocess/image/image.h, audio.h, video.h), and so is text (preprocess/text/).
-// registry.inc lists the families and says how to add one.
+// registry.inc lists the families and explains how to add one.
 //
 // Thread safety: all members are const and may be called from many threads.
 #pragma once

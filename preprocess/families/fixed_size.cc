@@ -55,7 +55,7 @@ absl::StatusOr<FixedSize> ReadFixedSize(ConfigFile& config, const ProcessorSpec&
       ReadSideSizes(config, "crop_size", NumberIs::kSquare, {.height = usual.crop, .width = usual.crop});
   out.cropped = config.Flag("do_center_crop", usual.crop != 0 && !config.IsNull("do_center_crop"));
   config.Pin("use_square_size", false);
-  out.said_tokens = static_cast<uint32_t>(config.Uint("image_seq_length", 0, 1, 1 << 16));
+  out.file_tokens = static_cast<uint32_t>(config.Uint("image_seq_length", 0, 1, 1 << 16));
   config.NotNull({"size"});
   if (out.cropped) config.NotNull({"crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
@@ -103,9 +103,9 @@ MadeFamily MakeFixedSize(std::string_view family, const FixedSize& fixed, uint32
         absl::StrCat(source.checkpoint.folder, ": pictures of ", result.width, "x", result.height,
                      " pixels are smaller than one patch; the side of a patch is ", patch));
   }
-  if (fixed.said_tokens != 0 && fixed.said_tokens != tokens) {
+  if (fixed.file_tokens != 0 && fixed.file_tokens != tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
-        source.checkpoint.folder, ": image_seq_length is ", fixed.said_tokens, ", but pictures of ",
+        source.checkpoint.folder, ": image_seq_length is ", fixed.file_tokens, ", but pictures of ",
         result.width, "x", result.height, " pixels have ", tokens, " tokens of patches of ", patch,
         "; the file is of a processor that counts differently, which is not implemented, or the model's "
         "config.json is missing"));

@@ -32,7 +32,7 @@ struct FixedSize {
   ImageSize result;            // of every picture
   bool pad_to_square = false;  // before the resize, with the mean colour
   std::string placeholder = "<image>";
-  uint32_t said_tokens = 0;  // image_seq_length of the file; 0: absent
+  uint32_t file_tokens = 0;  // image_seq_length of the file; 0: absent
 };
 
 // int(mean * 255), as in the original projects, clamped to a byte, as Pillow does.

@@ -56,7 +56,7 @@ MadeFamily MakeLlava(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   EVENKEEL_ASSIGN_OR_RETURN(const LlavaTokens tokens, ReadLlavaTokens(outer, model, of_siglip ? 0 : 1));
   fixed.placeholder = tokens.placeholder;
-  fixed.said_tokens = 0;  // the processor computes the number itself
+  fixed.file_tokens = 0;  // the processor computes the number itself
   return MakeFixedSize("llava", fixed, tokens.patch, tokens.extra, source);
 }
 

@@ -80,7 +80,7 @@ MadeFamily MakePaddleOcrVl(ConfigFile config, const FamilySource& source) {
   const auto sized = [=, factor = patch * merge, resized = settings.pixels.resized](ImageSize picture) {
     return resized ? PaddleOcrSize(picture, factor, min_pixels, max_pixels) : UnchangedSize(picture, factor);
   };
-  // The resized picture in patches. Cuts() refuses what has no size before anybody asks for it.
+  // The resized picture in patches. Cuts() refuses pictures without a size first.
   const auto grid = [=](ImageSize picture) {
     const absl::StatusOr<ImageSize> size = sized(picture);
     return size.ok() ? ImageSize{size->width / patch, size->height / patch} : ImageSize{};

@@ -13,7 +13,7 @@ namespace evenkeel::preprocess {
 MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
   config.Pin("do_pad", false);
   EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.spec, kSiglipPictures));
-  if (fixed.said_tokens == 0) {
+  if (fixed.file_tokens == 0) {
     return config.Error("image_seq_length",
                         "is missing; PaliGemmaProcessor takes the number of a picture's "
                         "tokens from it");
@@ -21,7 +21,7 @@ MadeFamily MakePaliGemma(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_ASSIGN_OR_RETURN(const uint32_t patch, VisionPatchSize(source.checkpoint, 14));
   return MakeFixedSize("paligemma", fixed, patch,
-                       {fixed.said_tokens, {.placeholder = "<image>", .behind_all = "<bos>"}}, source);
+                       {fixed.file_tokens, {.placeholder = "<image>", .behind_all = "<bos>"}}, source);
 }
 
 }  // namespace evenkeel::preprocess

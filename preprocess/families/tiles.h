@@ -64,7 +64,7 @@ struct TileSettings {
 // The picture stretched to a grid of tiles, and once more to one tile, the last, if the grid has several.
 std::vector<TileCut> GridThenWhole(TileGrid grid, ImageSize tile, ResizeFilter filter);
 
-// Square tiles of the side that `size` of the processor's file has, in patches as large as the model's config.json says
+// Square tiles of the side that `size` of the processor's file has, in patches of the model's config.json
 // (else `patch`): sets `tile` and `patches_per_tile`. InvalidArgument: not a square, or not whole patches.
 absl::Status SetSquareTile(const ConfigFile& config, const SideSizes& size,
                            const CheckpointFolder& checkpoint, uint32_t patch, TileSettings& settings);

@@ -1,5 +1,5 @@
 // wav2vec 2.0, HuBERT, WavLM and others with their extractor: the samples themselves, with a mean of zero and a variance
-// of one where the file says so. A row of the field is a sample; an output row is a frame of the model's convolutions.
+// of one where the file asks for it. A row of the field is a sample; an output row is a frame of the model's convolutions.
 //
 // The rules are those of transformers' models/wav2vec2/feature_extraction_wav2vec2.py, for a clip alone, and of the
 // models' _get_feat_extract_output_lengths.

@@ -62,7 +62,7 @@ struct Class {
   uint64_t samples = 0;
 };
 
-// The programme's tables stay small: so many lengths at most, and lengths times capacity in units.
+// Limits of the programme's tables: the number of lengths, and lengths times capacity in units.
 constexpr size_t kMaxClasses = 64;
 constexpr size_t kMaxSteps = size_t{1} << 16;
 constexpr int kMaxPatterns = 400;
@@ -152,7 +152,7 @@ Weight HeaviestBin(const std::vector<Class>& classes, size_t capacity, const std
   return most[capacity];
 }
 
-// How far the programme is taken: so many patterns, and not to a bound of at most so many bins.
+// How far the programme is taken: the most patterns, and a number of bins below which a bound is not needed.
 struct Effort {
   int most_patterns = 0;
   uint64_t known_bins = 0;
@@ -209,7 +209,7 @@ std::vector<double> Weights(const std::vector<Class>& classes, size_t capacity, 
   return weight;
 }
 
-// Whole weights of the classes, and what the heaviest bin of so many units has of them.
+// Whole weights of the classes, and the most weight that a bin of the given number of units can have.
 struct WholeWeights {
   std::vector<uint64_t> of_class;
   uint64_t heaviest = 0;
@@ -234,8 +234,8 @@ uint64_t GilmoreGomory(const std::vector<Class>& classes, size_t capacity, const
   return (all + whole.heaviest - 1) / whole.heaviest;
 }
 
-// Of any lengths, `samples_of` having how many samples have so many units, in bins of kUnitsRoundedTo. As
-// GilmoreGomory, with so many bins known.
+// As GilmoreGomory, for any lengths in bins of kUnitsRoundedTo: `samples_of[u]` is the number of samples of u units, and
+// `known_bins` a number of bins that suffices.
 uint64_t ByClasses(const std::vector<uint64_t>& samples_of, uint64_t known_bins) {
   std::vector<Class> exact;
   double samples = 0, units = 0;
@@ -275,7 +275,7 @@ std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uin
   const auto bins = [&](size_t step) { return std::min(devices, packing.num_bins - step * devices); };
   std::vector<uint64_t> least(steps);
   for (size_t step = 0; step < steps; ++step) least[step] = (sum[step] + bins(step) - 1) / bins(step);
-  // Devices of at most `most` units do not suffice where the step's samples weigh more than so many can.
+  // Devices of at most `most` units do not suffice where the step's samples weigh more than all of them can hold.
   // Below the longest sample of all there are no such weights.
   const uint64_t lowest = steps == 0 ? 0 : *std::min_element(least.begin(), least.end());
   const size_t first = std::max<size_t>(lowest, classes.back().units);

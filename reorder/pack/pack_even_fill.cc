@@ -40,8 +40,8 @@ constexpr double kMaxForEvenness = 0.015;
 // A phase is coarse where one unit is this share of a bin's mean load.
 constexpr double kCoarse = 0.002;
 
-// With so many more bins than planned, as a share, or so much more uneven, other ways are tried; and the
-// number of bins is searched to this precision, in so many steps.
+// Other ways are tried where the bins are this share more than planned, or the loads this much more uneven. The number of
+// bins is searched to the same precision, in at most kMaxSteps steps.
 constexpr double kWorthTrying = 0.005;
 constexpr int kMaxSteps = 3;
 
@@ -294,8 +294,8 @@ bool IsUnevenWhereCoarse(const PackProblem& problem, const Judged& judged) {
   return false;
 }
 
-// Every so many samples in the order of their sizes, as a problem of its own: where capacities are tight,
-// means that are off by a thousandth, as those of a random part are, would tell of another problem.
+// Every `every`-th sample in the order of their sizes, as a problem of its own. Not a random part: where capacities are
+// tight, means that are off by a thousandth make another problem.
 PackProblem PartOf(const PackProblem& problem, size_t every) {
   std::vector<uint64_t> by_size(problem.lengths.size());
   for (uint32_t s = 0; s < by_size.size(); ++s) {
@@ -367,7 +367,7 @@ Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
 // More samples than these are looked at by a part of about as many.
 constexpr size_t kMany = 60000;
 
-// Whether OmniBal's packing of every so many samples is far worse than `ours` of all. Except for
+// Whether OmniBal's packing of every `every`-th sample is far worse than `ours` of all. Except for
 // chance, figures of a part equal those of all samples; only the number of bins differs.
 bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& ours) {
   constexpr double kWellAhead = 0.01;

@@ -113,13 +113,13 @@ std::vector<uint32_t> PlacesInSteps(const Bins& bins, uint64_t seed);
 std::vector<PackedPhase> MeasureBins(const PackProblem& problem, const Bins& bins);
 
 // The same of one phase, of the loads and longest samples of bins in the order of the steps. Loads are
-// multiples of `unit`; `least` is what LeastFullest says of every step, or nothing.
+// multiples of `unit`; `least` is LeastFullest of every step, or empty.
 void MeasureSteps(const std::vector<uint64_t>& load, const std::vector<uint32_t>& longest, size_t devices,
                   double unit, std::span<const uint64_t> least, PackedPhase& phase);
 
 // [steps] What the fullest device of a step has at least, however the step's samples are dealt to its
-// devices: more than the mean where few different lengths leave no other sums. Nothing where it cannot be
-// told.
+// devices: more than the mean where few different lengths leave no other sums. Empty where it is not
+// known.
 std::vector<uint64_t> LeastFullest(const Packing& packing, const std::vector<uint32_t>& lengths,
                                    uint64_t capacity, uint64_t unit, size_t devices, size_t steps);
 

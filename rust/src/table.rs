@@ -277,7 +277,7 @@ struct Media {
 }
 
 impl Media {
-    /// The leaf that tells which elements there are: the one with the fewer bytes.
+    /// The leaf from which the number of elements is read: the one with the fewer bytes.
     fn naming(&mut self) -> &mut Leaf {
         self.path.as_mut().unwrap_or(&mut self.bytes)
     }

@@ -266,7 +266,7 @@ class _Supervisor:
         return worker, ""
 
     def _restart(self, worker):
-        """Another worker after this one ended, or None: then its end is an error for those who wait and who come."""
+        """Another worker after this one ended, or None: then its end is an error for present and later ranks."""
         how = f"signal {-worker.returncode}" if worker.returncode < 0 else f"exit code {worker.returncode}"
         while self._restarts < _MAX_RESTARTS:
             self._restarts += 1
@@ -304,7 +304,7 @@ class _Supervisor:
             with _locked(self._folder):
                 # A rank that came meanwhile holds the lock until it has opened the FIFO; it reads as open then.
                 if self._nobody_holds():
-                    os.close(self._alive)  # who comes now starts another
+                    os.close(self._alive)  # a later rank starts another
                     (self._folder / _ENDPOINT).unlink(missing_ok=True)
                     break
         if worker is not None:

@@ -18,7 +18,7 @@ class Unavailable(Error):
 
 
 class DeadlineExceeded(Unavailable):
-    """A step did not arrive in time; the message says what was awaited and from whom."""
+    """A step did not arrive in time; the message has what was awaited and from whom."""
 
 
 class DataLoss(Error):

@@ -20,7 +20,7 @@ from evenkeel.topology import ROLES
 
 HELLO, STEP, END, ERROR = range(4)
 _AHEAD = 2  # steps that a taker may be behind the giver
-_GRACE_SECONDS = 30  # a taker waits longer than the giver, which says why a step did not arrive
+_GRACE_SECONDS = 30  # a taker waits longer than the giver, which has the reason why a step did not arrive
 _POLL_SECONDS = 0.05
 _CLOSE_SECONDS = 10
 _HEADER = struct.Struct("<4sBQQ")  # magic, kind, step, bytes of what follows or of the memory

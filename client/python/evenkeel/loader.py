@@ -49,7 +49,7 @@ class Loader:
     worker_threads, worker_memory   of the worker of this node: as --threads and --memory ("4GiB") of `evenkeel serve`
     transport               "auto", "memory" (workers of this machine and user), "ucx" or "grpc"; require_rdma, devices:
                             see docs/transport.md
-    trusted_data_network    allows UCX over TCP, where everybody who reaches its ports can write this process's memory
+    trusted_data_network    allows UCX over TCP, where anyone who reaches its ports can write this process's memory
     prefetch_bytes          receive memory (1 GiB); prefetch_steps: steps in flight at most (4)
     connect_timeout, step_timeout, progress_timeout   seconds (30, 300, 10)
     expect_stream_digest, expect_layout_digest        refuse workers of anything else
@@ -71,7 +71,7 @@ class Loader:
         if fetch not in _FETCH:
             raise ValueError(f"Loader: fetch is {fetch!r}, not one of {', '.join(_FETCH)}")
         if fetch != "each" and topology is None:
-            raise TypeError(f"Loader: fetch={fetch!r} needs the topology, which says who the members of the replica are")
+            raise TypeError(f"Loader: fetch={fetch!r} needs the topology, which has the members of the replica")
         if rank < 0 or first_step < 0 or (num_steps is not None and num_steps < 0):
             raise ValueError("Loader: rank, first_step and num_steps must not be negative")
         self._job = None

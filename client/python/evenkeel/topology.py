@@ -172,7 +172,7 @@ def from_grid(rank, tensor=1, context=1, data=None, pipeline=1, order="tp-cp-dp-
 def from_megatron(parallel_state=None, ranks_per_node=None):
     """The mesh of Megatron-Core, whose parallel state is initialized. `parallel_state`: megatron.core.parallel_state.
 
-    Reads sizes and this rank's data-parallel group; its stride tells whether pipeline stages are the slowest axis
+    Reads sizes and this rank's data-parallel group; its stride shows whether pipeline stages are the slowest axis
     (tp-cp-dp-pp) or replicas are (tp-cp-pp-dp). ValueError where the group is that of neither.
     """
     import torch.distributed as dist

@@ -67,7 +67,7 @@ class Buffer:
 
 
 def check_device(device):
-    """ValueError for a device that this process does not see; what torch says instead depends on how it was built."""
+    """ValueError for a device that this process does not see; the error of torch depends on how it was built."""
     if device is not None and not _is_there(torch.device(device).type):
         raise ValueError(f"device {device}: this process sees no {torch.device(device).type} device; give device=\"cpu\", or check "
                          "the driver, the build of torch and CUDA_VISIBLE_DEVICES")
