@@ -382,7 +382,7 @@ def test_the_image_has_the_libraries_that_programs_link():
         if not owners:
             pytest.skip(f"{library} is of no Debian package here")
         packages |= owners
-    assert packages == installed
+    assert packages | {"ca-certificates"} == installed  # certificates are files that programs read, not link
 
 
 def test_the_image_is_of_this_release():

@@ -310,6 +310,9 @@ def test_every_command_line_of_the_documents_can_be_typed():
     """What stands behind `evenkeel COMMAND` is an option of it; an option that stands alone is one of some command."""
     options = {command: set(re.findall(OPTION, harness.run(command, "--help").stdout)) for command in COMMANDS}
     known, wrong, seen = set().union(*options.values()) | {"--version"}, [], 0
+    for module in ("evenkeel.profile", "evenkeel.fit"):
+        done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
+        known |= set(re.findall(OPTION, done.stdout))
     for path in [harness.ROOT / "README.md", *sorted((harness.ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
         for command, rest in re.findall(r"evenkeel ([a-z]+)((?: [^ `\n|]+)*)", text):
