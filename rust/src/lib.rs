@@ -102,19 +102,24 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Runs `body`; its error or panic becomes a code and the thread's last error.
-fn guarded(body: impl FnOnce() -> Result<(), String>) -> i32 {
+/// Runs `body`; the code and message of its error, or its panic, become a code and the thread's last error.
+fn caught(body: impl FnOnce() -> Result<(), (i32, String)>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => OK,
-        Ok(Err(message)) => {
+        Ok(Err((code, message))) => {
             remember(message);
-            REFUSED
+            code
         }
         Err(payload) => {
             remember(panic_text(&*payload));
             PANICKED
         }
     }
+}
+
+/// As `caught`, for errors that are all of the input.
+fn guarded(body: impl FnOnce() -> Result<(), String>) -> i32 {
+    caught(|| body().map_err(|message| (REFUSED, message)))
 }
 
 /// Gives what `make` returns to the caller of the C interface, who frees it; `out` is null after an error.

@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use url::{Host, Url};
 
-use crate::{bytes_of, free, last_error, panic_text, remember, EvenkeelText, OK, PANICKED, REFUSED};
+use crate::{bytes_of, caught, free, last_error, EvenkeelText, REFUSED};
 
 /// Codes of store.h, in addition to those of the other headers.
 const NOT_FOUND: i32 = 3;
@@ -132,7 +132,12 @@ fn runtime() -> Outcome<&'static Runtime> {
     let started = RUNTIME.get_or_init(|| {
         // Another library of the process may have chosen one; it is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).max_blocking_threads(THREADS).thread_name("evenkeel-store").enable_all().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(THREADS)
+            .thread_name("evenkeel-store")
+            .enable_all()
+            .build();
         runtime.map(|runtime| (std::process::id(), runtime)).map_err(|error| error.to_string())
     });
     match started {
@@ -295,6 +300,19 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// The store of a builder, each cloud's of a type of its own, with what all have in common.
+macro_rules! build {
+    ($builder:expr, $options:expr, $allow_http:expr, $follows_redirects:expr) => {
+        $builder
+            .with_retry($options.retry())
+            .with_client_options(ClientOptions::new().with_allow_http($allow_http))
+            .with_http_connector($options.connector($follows_redirects)?)
+            .build()
+            .map(|store| Box::new(store) as Box<dyn ObjectStore>)
+            .map_err(|error| refused(reason_of(&error)))
+    };
+}
+
 fn open_s3(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     if options.ca_file.is_empty() {
@@ -317,15 +335,8 @@ fn open_s3(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>>
     if !options.region.is_empty() {
         builder = builder.with_region(options.region.clone());
     }
-    builder
-        .with_virtual_hosted_style_request(options.virtual_host)
-        .with_skip_signature(options.anonymous)
-        .with_retry(options.retry())
-        .with_client_options(ClientOptions::new().with_allow_http(allow_http))
-        .with_http_connector(options.connector(false)?)
-        .build()
-        .map(|store| Box::new(store) as _)
-        .map_err(|error| refused(reason_of(&error)))
+    let builder = builder.with_virtual_hosted_style_request(options.virtual_host).with_skip_signature(options.anonymous);
+    build!(builder, options, allow_http, false)
 }
 
 fn open_google(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>> {
@@ -338,14 +349,7 @@ fn open_google(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectSto
     if !options.endpoint.is_empty() {
         builder = builder.with_base_url(options.endpoint.trim_end_matches('/'));
     }
-    builder
-        .with_skip_signature(options.anonymous)
-        .with_retry(options.retry())
-        .with_client_options(ClientOptions::new().with_allow_http(allow_http))
-        .with_http_connector(options.connector(false)?)
-        .build()
-        .map(|store| Box::new(store) as _)
-        .map_err(|error| refused(reason_of(&error)))
+    build!(builder.with_skip_signature(options.anonymous), options, allow_http, false)
 }
 
 fn open_azure(container: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>> {
@@ -358,26 +362,13 @@ fn open_azure(container: &str, options: &mut Options) -> Outcome<Box<dyn ObjectS
     if !options.endpoint.is_empty() {
         builder = builder.with_endpoint(options.endpoint.clone());
     }
-    builder
-        .with_skip_signature(options.anonymous)
-        .with_retry(options.retry())
-        .with_client_options(ClientOptions::new().with_allow_http(allow_http))
-        .with_http_connector(options.connector(false)?)
-        .build()
-        .map(|store| Box::new(store) as _)
-        .map_err(|error| refused(format!("{}; the account is AZURE_STORAGE_ACCOUNT_NAME", reason_of(&error))))
+    build!(builder.with_skip_signature(options.anonymous), options, allow_http, false)
+        .map_err(|failure| refused(format!("{}; the account is AZURE_STORAGE_ACCOUNT_NAME", failure.message)))
 }
 
 /// No credentials are sent, so that an address without TLS is as good as a public file.
 fn open_http(url: &str, options: &Options) -> Outcome<Box<dyn ObjectStore>> {
-    HttpBuilder::new()
-        .with_url(url)
-        .with_retry(options.retry())
-        .with_client_options(ClientOptions::new().with_allow_http(url.starts_with("http://")))
-        .with_http_connector(options.connector(true)?)
-        .build()
-        .map(|store| Box::new(store) as _)
-        .map_err(|error| refused(reason_of(&error)))
+    build!(HttpBuilder::new().with_url(url), options, url.starts_with("http://"), true)
 }
 
 fn open(url: &str, mut options: Options) -> Outcome<EvenkeelStore> {
@@ -580,19 +571,9 @@ impl EvenkeelStore {
     }
 }
 
-/// Runs `body`; its failure or panic becomes a code and the thread's last error.
+/// As `caught` of lib.rs.
 fn guarded(body: impl FnOnce() -> Outcome<()>) -> i32 {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
-        Ok(Ok(())) => OK,
-        Ok(Err(failure)) => {
-            remember(failure.message);
-            failure.code
-        }
-        Err(payload) => {
-            remember(panic_text(&*payload));
-            PANICKED
-        }
-    }
+    caught(|| body().map_err(|failure| (failure.code, failure.message)))
 }
 
 /// # Safety

@@ -17,7 +17,7 @@ use parquet::record::reader::{ReaderIter, TreeBuilder};
 use parquet::record::{Field, Row};
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
-use crate::{free, last_error, panic_text, remember, EvenkeelText, OK, PANICKED, REFUSED};
+use crate::{caught, free, last_error, EvenkeelText, OK, REFUSED};
 
 /// Code of table.h, in addition to those of the other headers.
 const SOURCE: i32 = 3;
@@ -598,18 +598,8 @@ impl EvenkeelTable {
 /// As `guarded` of lib.rs, with the code of a source that failed.
 fn guarded(failed: &AtomicBool, body: impl FnOnce() -> Result<(), ParquetError>) -> i32 {
     failed.store(false, Ordering::Relaxed);
-    let code = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return OK,
-        Ok(Err(error)) => {
-            remember(error.to_string());
-            REFUSED
-        }
-        Err(payload) => {
-            remember(panic_text(&*payload));
-            PANICKED
-        }
-    };
-    if failed.load(Ordering::Relaxed) { SOURCE } else { code }
+    let code = caught(|| body().map_err(|error| (REFUSED, error.to_string())));
+    if code != OK && failed.load(Ordering::Relaxed) { SOURCE } else { code }
 }
 
 /// # Safety

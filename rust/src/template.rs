@@ -16,7 +16,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 
 use crate::json::{self, Spelled};
 use crate::python::{self, call_method, failed, str_of, Date, JsonStyle, METHODS};
-use crate::{free, give, last_error, panic_text, remember, str_of as text_of, EvenkeelText, OK, PANICKED, REFUSED};
+use crate::{caught, free, give, last_error, str_of as text_of, EvenkeelText, REFUSED};
 
 /// Codes of template.h.
 const RAISED: i32 = 3;
@@ -1005,11 +1005,9 @@ pub unsafe extern "C" fn evenkeel_chat_render(
 ) -> i32 {
     let empty = EvenkeelText { bytes: ptr::null(), num_bytes: 0 };
     *out = EvenkeelRendered { text: empty, spelled: ptr::null(), num_spelled: 0, generated: ptr::null(), num_generated: 0 };
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        render(&*loaded, &*chat, num_messages, add_generation_prompt != 0)
-    }));
-    match done {
-        Ok(Ok(())) => KEPT.with(|kept| {
+    caught(|| {
+        render(&*loaded, &*chat, num_messages, add_generation_prompt != 0).map_err(|error| explained(&error))?;
+        KEPT.with(|kept| {
             let kept = kept.borrow();
             *out = EvenkeelRendered {
                 text: EvenkeelText { bytes: kept.text.as_ptr(), num_bytes: kept.text.len() },
@@ -1018,18 +1016,9 @@ pub unsafe extern "C" fn evenkeel_chat_render(
                 generated: kept.generated.as_ptr(),
                 num_generated: kept.generated.len() / 2,
             };
-            OK
-        }),
-        Ok(Err(error)) => {
-            let (code, message) = explained(&error);
-            remember(message);
-            code
-        }
-        Err(payload) => {
-            remember(panic_text(&*payload));
-            PANICKED
-        }
-    }
+        });
+        Ok(())
+    })
 }
 
 #[no_mangle]
