@@ -30,13 +30,6 @@ bool DefaultRanksSuffice(const BalanceProblem& problem, const std::vector<uint32
   return HeaviestPadded(problem, problem.DefaultRanks()) <= enough;
 }
 
-struct SimpleMethod {
-  std::string_view name;
-  std::vector<uint32_t> (*assign)(const BalanceProblem& problem);
-};
-constexpr SimpleMethod kSimpleMethods[] = {{"greedy_packed", GreedyPacked},
-                                           {"karmarkar_karp", KarmarkarKarp}};
-
 // Makes the heaviest rank of `rank` lighter by exchanges, at most down to `enough`; its load afterwards.
 Load Even(const BalanceProblem& problem, Load enough, std::vector<uint32_t>& rank) {
   EvenOut(problem.cost, problem.ranks->size(),
@@ -76,13 +69,13 @@ std::vector<uint32_t> AssignBeyondTolerance(const BalanceProblem& problem) {
   const Load heaviest = Even(problem, cap, rank);
   if (heaviest <= cap) return rank;
   Load least = heaviest;
-  for (const SimpleMethod& method : kSimpleMethods) {
-    std::vector<uint32_t> simple = method.assign(problem);
+  for (const std::string_view method : kSimpleMethods) {
+    std::vector<uint32_t> simple = FindBalancer(method)->assign(problem);
     const Load simply = HeaviestRank(problem, simple);
     if (simply >= least) continue;
     rank = BringHome(problem, std::move(simple));
     least = simply;
-    problem.Take(method.name);
+    problem.Take(method);
   }
   return rank;
 }
@@ -115,8 +108,9 @@ std::vector<uint32_t> AssignTight(const BalanceProblem& problem) {
     std::vector<uint32_t> rank = AssignBeyondTolerance(tolerant);
     consider(std::move(rank), taken);
   }
-  for (const SimpleMethod& method : kSimpleMethods) {
-    if (best.empty() || least > bound) consider(BringHome(problem, method.assign(problem)), method.name);
+  for (const std::string_view method : kSimpleMethods) {
+    if (best.empty() || least > bound)
+      consider(BringHome(problem, FindBalancer(method)->assign(problem)), method);
   }
   return best;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "reorder/balance/balance.h"
@@ -18,6 +19,9 @@ std::vector<uint32_t> PlaceJointly(const BalanceProblem& problem);
 // much, to another node. Items without a home rank are placed first: on their node's ranks, or over all. Ranks may stay above
 // the tolerance where no single move or exchange within it is left.
 std::vector<uint32_t> MoveExcess(const BalanceProblem& problem);
+
+// The balancers that every placement is compared with, the better of which is taken.
+inline constexpr std::string_view kSimpleMethods[] = {"greedy_packed", "karmarkar_karp"};
 
 // The load up to which the tolerance leaves a rank as it is.
 Load CapOf(const BalanceProblem& problem);

@@ -35,8 +35,9 @@ class Capacity {
     free.co_balanced = {size_};
     free.co_balanced_stay = true;
     if (!problem_.equal_counts) Consider(BringHome(problem_, PlaceJointly(free)), kDefaultAlgorithm);
-    Consider(BringHome(problem_, GreedyPacked(by_size_)), "greedy_packed");
-    Consider(BringHome(problem_, KarmarkarKarp(by_size_)), "karmarkar_karp");
+    for (const std::string_view method : kSimpleMethods) {
+      Consider(BringHome(problem_, FindBalancer(method)->assign(by_size_)), method);
+    }
     return std::move(best_);
   }
 
