@@ -258,9 +258,11 @@ std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores,
 absl::Status ListShards(ByteSource& source, Job& job) {
   for (DatasetSpec& dataset : job.datasets) {
     LookAtFolders(source, dataset.shards);
+    const auto is_pattern = [](const std::string& shard) { return IsAddress(shard) && HasPattern(shard); };
+    if (std::ranges::none_of(dataset.shards, is_pattern)) continue;
     std::vector<std::string> shards;
     for (std::string& shard : dataset.shards) {
-      if (!IsAddress(shard) || !HasPattern(shard)) {
+      if (!is_pattern(shard)) {
         shards.push_back(std::move(shard));
         continue;
       }
