@@ -13,7 +13,7 @@ std::atomic<size_t> held{0}, peak{0};
 
 void* Counted(void* memory) {
   if (memory == nullptr) std::abort();
-  const size_t now = held.fetch_add(malloc_usable_size(memory)) + malloc_usable_size(memory);
+  const size_t bytes = malloc_usable_size(memory), now = held.fetch_add(bytes) + bytes;
   size_t before = peak.load();
   while (now > before && !peak.compare_exchange_weak(before, now)) {
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -14,9 +15,11 @@
 #include <iostream>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "bench/planner_order.h"
 #include "reorder/context_parallel/context_parallel.h"
 #include "reorder/pack/pack.h"
@@ -184,18 +187,10 @@ uint32_t DrawLength(reorder::Random& random, int distribution) {
 }
 
 double PythonMs(const std::vector<reorder::Load>& cost, uint32_t ranks) {
-  const std::string path = (std::filesystem::temp_directory_path() / "evenkeel-lengths.txt").string();
-  {
-    std::ofstream out(path);
-    for (reorder::Load c : cost) out << c << "\n";
-  }
-  const std::string command =
-      absl::StrCat("/usr/bin/python3 '", SourceDir(), "/bench/karmarkar_karp.py' ", ranks, " < '", path, "'");
-  FILE* pipe = popen(command.c_str(), "r");
+  std::istringstream answer(
+      RunScript("/usr/bin/python3", absl::StrCat("karmarkar_karp.py ", ranks), absl::StrJoin(cost, "\n")));
   double largest = 0, ms = 0;
-  if (pipe == nullptr || std::fscanf(pipe, "%lf %lf", &largest, &ms) != 2) std::cerr << command << "\n";
-  if (pipe != nullptr) pclose(pipe);
-  std::filesystem::remove(path);
+  answer >> largest >> ms;
   return ms;
 }
 
@@ -404,6 +399,22 @@ void PrintSmallGroups(uint64_t first) {
 int with_limit = 0, kept = 0;
 
 }  // namespace
+
+std::string RunScript(const std::string& python, const std::string& arguments, const std::string& input) {
+  const std::string path = (std::filesystem::temp_directory_path() / "evenkeel-input.txt").string();
+  std::ofstream(path) << input;
+  const std::string command =
+      absl::StrCat(python, " '", SourceDir(), "'/bench/", arguments, " < '", path, "'");
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string answer;
+  std::array<char, 1 << 16> piece;
+  for (size_t got; pipe != nullptr && (got = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) {
+    answer.append(piece.data(), got);
+  }
+  if (pipe == nullptr || pclose(pipe) != 0) std::cerr << command << " failed\n", std::exit(1);
+  std::filesystem::remove(path);
+  return answer;
+}
 
 void PrintFigure(const char* point, const std::string& figure, double value, Limit kind, double limit) {
   const bool at_most = kind == Limit::kAtMost;

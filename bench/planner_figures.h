@@ -28,6 +28,10 @@ T Value(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// What a script of bench/ prints, by `python`, with `arguments` (for a shell) and `input`. A script that fails ends the
+// program.
+std::string RunScript(const std::string& python, const std::string& arguments, const std::string& input);
+
 // Rows of points 1 and 5: random problems, all of whose solutions are checked, and small ones whose optimum
 // is known; and of point 9: who is faster, by the model of a step. Other seeds draw other problems.
 void PrintRules(uint64_t seed);

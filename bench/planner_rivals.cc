@@ -1,11 +1,7 @@
 // Point 11: the planner next to other projects' own code, on the same lengths: verl's Karmarkar-Karp, and the packing of
 // TRL, LLaMA-Factory and axolotl. What they answer is measured here, as ours is.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <numeric>
 #include <sstream>
@@ -19,7 +15,6 @@
 #include "reorder/pack/pack.h"
 #include "tests/reorder/balance/make_ranks.h"
 #include "tests/reorder/omni_trace.h"
-#include "tests/source_dir.h"
 
 namespace {
 
@@ -33,28 +28,16 @@ struct RivalProblem {
 // [problems][lengths] The group of each length by `method`. Ends the program if the rival's code does not run.
 std::vector<std::vector<uint32_t>> AskRival(const std::string& folder, const std::string& method,
                                             const std::vector<RivalProblem>& problems) {
-  const std::string path = (std::filesystem::temp_directory_path() / "evenkeel-rivals.txt").string();
-  {
-    std::ofstream out(path);
-    for (const RivalProblem& problem : problems) {
-      out << problem.bound;
-      for (uint32_t length : problem.lengths) out << " " << length;
-      out << "\n";
-    }
+  std::ostringstream input;
+  for (const RivalProblem& problem : problems) {
+    input << problem.bound;
+    for (uint32_t length : problem.lengths) input << " " << length;
+    input << "\n";
   }
   const char* python = std::getenv("EVENKEEL_RIVALS_PYTHON");
-  const std::string command =
-      absl::StrCat(python != nullptr ? python : "/usr/bin/python3", " '", SourceDir(),
-                   "/bench/planner_rivals.py' '", folder, "' ", method, " < '", path, "'");
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string answer;
-  std::array<char, 1 << 16> piece;
-  for (size_t got; pipe != nullptr && (got = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) {
-    answer.append(piece.data(), got);
-  }
-  if (pipe == nullptr || pclose(pipe) != 0) std::cerr << command << " failed\n", std::exit(1);
-  std::filesystem::remove(path);
-  std::istringstream lines(answer);
+  const std::string arguments = absl::StrCat("planner_rivals.py '", folder, "' ", method);
+  std::istringstream lines(
+      RunScript(python != nullptr ? python : "/usr/bin/python3", arguments, input.str()));
   std::vector<std::vector<uint32_t>> groups;
   for (const RivalProblem& problem : problems) {
     std::string line;
@@ -62,7 +45,7 @@ std::vector<std::vector<uint32_t>> AskRival(const std::string& folder, const std
     std::istringstream words(line);
     std::vector<uint32_t>& group = groups.emplace_back();
     for (uint32_t g; words >> g;) group.push_back(g);
-    if (group.size() != problem.lengths.size()) std::cerr << command << ": a wrong answer\n", std::exit(1);
+    if (group.size() != problem.lengths.size()) std::cerr << arguments << ": a wrong answer\n", std::exit(1);
   }
   return groups;
 }

@@ -62,10 +62,7 @@ def trl(folder):
     import pyarrow.compute as pc
 
     names = ["_check_if_columns_can_be_packed", "_SegmentTree", "_pack_bfd"]
-    source = folder / "trl/data_utils.py"
-    if "def _check_if_columns_can_be_packed" not in source.read_text():
-        names.pop(0)
-    *_, pack = definitions(source, names, {"np": np, "pa": pa, "pc": pc, "pyarrow": pa,
+    *_, pack = definitions(folder / "trl/data_utils.py", names, {"np": np, "pa": pa, "pc": pc, "pyarrow": pa,
                                            "defaultdict": collections.defaultdict,
                                            "deque": collections.deque})
 
