@@ -29,12 +29,12 @@ def objects(tmp_path_factory):
 
 
 def environment_of(server, **more):
-    return environment(AWS_ENDPOINT_URL=server.url, **more)
+    """Of a client of `server`, or, without one, of local files."""
+    return environment(**({"AWS_ENDPOINT_URL": server.url} if server else {}), **more)
 
 
 def index_of(job, server=None, check=True, **env):
-    given = environment(**env) if server is None else environment_of(server, **env)
-    return harness.run("index", "--job", job, "--json", env=given, check=check)
+    return harness.run("index", "--job", job, "--json", env=environment_of(server, **env), check=check)
 
 
 def steps_of(job, env, while_it_serves=lambda: None):
@@ -46,7 +46,7 @@ def steps_of(job, env, while_it_serves=lambda: None):
 def delivered(folder, dataset, server=None):
     job = test_formats.write_job(folder, dataset)
     digest = json.loads(index_of(job, server).stdout)["digest"]
-    return digest, steps_of(job, environment() if server is None else environment_of(server))
+    return digest, steps_of(job, environment_of(server))
 
 
 RANGE, ALL = "photos/train/data-{000..002}.tar", "photos/train/data-*.tar"
@@ -197,6 +197,6 @@ def test_the_example_reads_a_bucket_of_the_environment(tmp_path):
     text = (harness.ROOT / "examples" / "formats" / "object-store.yaml").read_text()
     job.write_text(text.replace("max_pixels", "chat: chatml, max_pixels"))
     with ObjectServer(tmp_path) as server:
-        done = harness.run("index", "--job", job, "--verify", "--json", env=environment(AWS_ENDPOINT_URL=server.url))
+        done = harness.run("index", "--job", job, "--verify", "--json", env=environment_of(server))
         index = json.loads(done.stdout)
     assert (index["samples"], index["excluded"]) == (8, {})

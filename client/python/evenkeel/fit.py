@@ -59,7 +59,8 @@ def least_squares(columns, values):
     """(coefficients, standard errors) that minimise sum(((columns @ c - values) / values)^2) with c >= 0.
 
     columns [points, terms], values [points] > 0. With at most four terms all sets of terms are tried, so the minimum is
-    exact and the same in every run; of sets that do not differ by more than rounding the smallest is taken. Standard errors are those of the terms above 0, else NaN.
+    exact and the same in every run; of sets that do not differ by more than rounding the smallest is taken. Standard
+    errors are those of the terms above 0, else NaN.
     """
     rows = np.asarray(columns, float) / np.asarray(values, float)[:, None]
     scale = np.linalg.norm(rows, axis=0)

@@ -58,7 +58,7 @@ class Subject:
 
 
 def load(source, phase, window=None):
-    """The `Subject` for the command's argument. InvalidArgument, with what was expected, if there is none."""
+    """The `Subject` for the command's argument. InvalidArgument, with what was expected, if it cannot be made."""
     if ":" not in source:
         from evenkeel import profile_models
         return profile_models.load(source, phase, window)
