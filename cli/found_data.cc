@@ -202,7 +202,7 @@ bool HasMeaning(std::string_view key) {
 class Looker {
  public:
   Looker(const Limits& limits, FoundData& out)
-      : limits_(limits), source_(dataset::MakeShardSource()), out_(out) {}
+      : limits_(limits), source_(dataset::MakeShardSource({})), out_(out) {}
 
   absl::StatusOr<uint64_t> SizeOf(const std::string& shard) { return source_->Size(shard); }
 

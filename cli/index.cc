@@ -177,7 +177,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   if (!loaded.ok()) return NameInJob(job, loaded.status());
   const std::unique_ptr<preprocess::Processor> processor =
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
-  std::unique_ptr<dataset::ByteSource> source = dataset::MakeShardSource();
+  std::unique_ptr<dataset::ByteSource> source = dataset::MakeShardSource(job.stores);
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*source, job));
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());

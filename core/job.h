@@ -65,10 +65,23 @@ struct FieldNames {
   bool operator==(const FieldNames&) const = default;
 };
 
+// How addresses that begin with `url` are reached. What is empty or false is left to the environment.
+struct StoreSpec {
+  std::string url;
+  std::string endpoint;  // http(s)://host[:port]
+  std::string region;
+  bool virtual_host = false;  // of S3: the bucket is part of the host's name
+  bool anonymous = false;
+  bool allow_http = false;      // credentials may be sent without TLS
+  std::string ca_file;          // PEM
+  double timeout_seconds = 15;  // without a byte
+  uint32_t retries = 8;
+};
+
 struct DatasetSpec {
   std::string name;
-  std::vector<std::string>
-      shards;  // absolute or relative to the working directory; ranges expanded, in order
+  // Paths, absolute or relative to the working directory, and addresses (core/address.h); ranges expanded, in order.
+  std::vector<std::string> shards;
   double weight = 1;
   DataFormat format = DataFormat::kWebDataset;
   std::string media;  // of kJson and kParquet: the folder that media are in; empty: the folder of the shard
@@ -221,6 +234,7 @@ struct Job {
   bool phases_add_up = false;
   MicrobatchSpec microbatch;
   Limits limits;
+  std::vector<StoreSpec> stores;  // change no byte: in no digest
   std::vector<std::string> exclude;
   std::vector<std::string> columns;  // members of a sample's JSON that are delivered with it, in this order
   Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest

@@ -49,6 +49,7 @@ class Resolver {
     job_.seed = in_.seed();
     EVENKEEL_RETURN_IF_ERROR(Version());
     EVENKEEL_RETURN_IF_ERROR(Index());
+    EVENKEEL_RETURN_IF_ERROR(Stores());
     EVENKEEL_RETURN_IF_ERROR(Datasets());
     EVENKEEL_RETURN_IF_ERROR(Batch());
     EVENKEEL_RETURN_IF_ERROR(Order());
@@ -93,6 +94,43 @@ class Resolver {
       return Error(path, "an address with a query; only addresses of plain files are read");
     if (rest.empty() || rest.front() == '/')
       return Error(path, "'", ShortText(address), "': ", is_http ? "no host" : "no bucket");
+    return absl::OkStatus();
+  }
+
+  absl::Status Stores() {
+    std::set<std::string> seen;
+    for (int i = 0; i < in_.stores_size(); ++i) {
+      const std::string path = absl::StrCat("stores[", i, "]");
+      const pb::Store& in = in_.stores(i);
+      if (!IsAddress(in.url()))
+        return Error(path + ".url", "missing; give the start of addresses: s3://, s3://bucket/");
+      if (!absl::EndsWith(in.url(), "://")) EVENKEEL_RETURN_IF_ERROR(CheckAddress(path + ".url", in.url()));
+      if (!seen.insert(in.url()).second)
+        return Error(path + ".url", "'", ShortText(in.url()), "' is listed twice");
+      if (!in.endpoint().empty()) {
+        const std::string_view scheme = SchemeOf(in.endpoint());
+        if (scheme != "http" && scheme != "https")
+          return Error(path + ".endpoint", "'", ShortText(in.endpoint()),
+                       "' does not begin with https:// or http://");
+        EVENKEEL_RETURN_IF_ERROR(CheckAddress(path + ".endpoint", in.endpoint()));
+      }
+      EVENKEEL_ASSIGN_OR_RETURN(const bool virtual_host,
+                                Choose<bool>(path + ".addressing_style", in.addressing_style(),
+                                             {{"path", false}, {"virtual", true}}));
+      StoreSpec out{.url = in.url(),
+                    .endpoint = in.endpoint(),
+                    .region = in.region(),
+                    .virtual_host = virtual_host,
+                    .anonymous = in.anonymous(),
+                    .allow_http = in.allow_http(),
+                    .ca_file = Relative(in.ca_file())};
+      if (in.has_timeout_seconds()) out.timeout_seconds = in.timeout_seconds();
+      if (!(out.timeout_seconds >= 0.1 && out.timeout_seconds <= 600))
+        return Error(path + ".timeout_seconds", "must be from 0.1 to 600, is ", out.timeout_seconds);
+      if (in.has_retries()) out.retries = in.retries();
+      if (out.retries > 100) return Error(path + ".retries", "must be at most 100, is ", out.retries);
+      job_.stores.push_back(std::move(out));
+    }
     return absl::OkStatus();
   }
 

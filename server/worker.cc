@@ -19,6 +19,7 @@
 #include "core/file_limit.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "dataset/source/store_source.h"
 #include "server/acceptor.h"
 #include "server/handle_plan.h"
 #include "server/http_responder.h"
@@ -447,6 +448,7 @@ class ServingWorker final : public Worker {
       CountAbandoned();
       CountConnections();
       CountDroppedLogLines();
+      CountStoreRequests();
       LookAtSelfTest();
       LookAtDecoders();
       LookAtSources();
@@ -498,6 +500,15 @@ class ServingWorker final : public Worker {
   void CountDroppedLogLines() {
     const uint64_t dropped = telemetry::LogLinesDropped();
     metrics_.CountLogLinesDropped(dropped - std::exchange(log_lines_dropped_, dropped));
+  }
+
+  void CountStoreRequests() {
+    const dataset::StoreCounts now = dataset::CountsOfStores();
+    const dataset::StoreCounts before = std::exchange(store_counts_, now);
+    const uint64_t failed = now.failed_requests - before.failed_requests;
+    metrics_.CountStoreRequests(now.requests - before.requests - failed, failed,
+                                static_cast<double>(now.microseconds - before.microseconds) / 1e6,
+                                now.bytes - before.bytes);
   }
 
   void CountConnections() {
@@ -585,6 +596,7 @@ class ServingWorker final : public Worker {
   uint64_t certificate_replacements_ = 0;
   uint64_t self_test_failures_ = 0;
   uint64_t log_lines_dropped_ = telemetry::LogLinesDropped();
+  dataset::StoreCounts store_counts_ = dataset::CountsOfStores();
   std::array<uint64_t, telemetry::kNumRefusals> refused_connections_{};
   bool reachable_ = true, failed_ = false;
 

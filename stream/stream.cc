@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
-  stream->source = dataset::MakeShardSource();
+  stream->source = dataset::MakeShardSource(stream->job.stores);
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits, std::move(python));

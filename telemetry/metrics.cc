@@ -93,6 +93,12 @@ struct Metrics::State {
                "Connections of the control plane that were closed instead of served");
   Family<Counter>& log_lines_dropped = Counters(*registry, "evenkeel_log_lines_dropped_total",
                                                 "Lines of the log that found no room in memory");
+  Family<Counter>& store_requests =
+      Counters(*registry, "evenkeel_store_requests_total", "Requests to object stores and HTTP servers");
+  Family<Counter>& store_seconds = Counters(*registry, "evenkeel_store_request_seconds_total",
+                                            "Time from requests to the head of their answers");
+  Family<Counter>& store_bytes = Counters(*registry, "evenkeel_store_read_bytes_total",
+                                          "Bytes read from object stores and HTTP servers");
   Family<Counter>& self_test_failures = Counters(*registry, "evenkeel_self_test_failures_total",
                                                  "Times that the worker did not reach its own control plane");
   Family<Gauge>& imbalance = Gauges(*registry, "evenkeel_load_imbalance_ratio",
@@ -149,6 +155,9 @@ void Metrics::BeginAtZero() {
   }
   state.self_test_failures.Add({});
   state.log_lines_dropped.Add({});
+  for (const char* outcome : {"answered", "failed"}) state.store_requests.Add({{"outcome", outcome}});
+  state.store_seconds.Add({});
+  state.store_bytes.Add({});
   state.abandoned.Add({});
   state.duplicates.Add({});
   state.shared.Add({});
@@ -254,6 +263,12 @@ void Metrics::CountRefusedConnections(std::string_view reason, uint64_t count) {
 }
 void Metrics::CountSelfTestFailures(uint64_t count) {
   if (count > 0) state_->self_test_failures.Add({}).Increment(count);
+}
+void Metrics::CountStoreRequests(uint64_t answered, uint64_t failed, double seconds, uint64_t bytes) {
+  state_->store_requests.Add({{"outcome", "answered"}}).Increment(static_cast<double>(answered));
+  state_->store_requests.Add({{"outcome", "failed"}}).Increment(static_cast<double>(failed));
+  state_->store_seconds.Add({}).Increment(seconds);
+  state_->store_bytes.Add({}).Increment(static_cast<double>(bytes));
 }
 void Metrics::CountLogLinesDropped(uint64_t count) {
   if (count > 0) state_->log_lines_dropped.Add({}).Increment(count);

@@ -84,6 +84,8 @@ class Metrics {
   void CountRefusedConnections(std::string_view reason, uint64_t count);  // one of RefusalName
   void CountSelfTestFailures(uint64_t count);
   void CountLogLinesDropped(uint64_t count);
+  // New requests to object stores and HTTP servers: with a good answer, and without; their time and bytes.
+  void CountStoreRequests(uint64_t answered, uint64_t failed, double seconds, uint64_t bytes);
   void SetDraining(bool draining);
   // This worker's own certificate: time until it expires (negative afterwards), and whether its files are
   // unusable now, so that the last good ones are in use.

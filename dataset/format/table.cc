@@ -295,8 +295,8 @@ std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, u
   return std::make_unique<TableSource>(std::move(files), max_bytes);
 }
 
-std::unique_ptr<ByteSource> MakeShardSource() {
-  return MakeTableSource(MakeStoreSource({}, MakeFileSource()));
+std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores) {
+  return MakeTableSource(MakeStoreSource(std::move(stores), MakeFileSource()));
 }
 
 }  // namespace evenkeel::dataset

@@ -77,7 +77,7 @@ std::unique_ptr<SampleScanner> MakeTableScanner(ByteSource& source, const std::s
 std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files,
                                             uint64_t max_bytes = 512 << 20);
 
-// What a job's shards are read through: files, stores as the environment has it, tables in both.
-std::unique_ptr<ByteSource> MakeShardSource();
+// What a job's shards are read through: files, stores as `stores` has it, tables in both.
+std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores);
 
 }  // namespace evenkeel::dataset

@@ -255,6 +255,14 @@ std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores,
   return std::make_unique<StoreSource>(std::move(stores), std::move(files));
 }
 
+StoreCounts CountsOfStores() {
+  EvenkeelStoreCounts counts{};
+  evenkeel_store_counts(&counts);
+  // A request that failed since it was counted is in both or in none.
+  return {counts.requests, std::min(counts.failed_requests, counts.requests), counts.bytes,
+          counts.request_microseconds};
+}
+
 absl::Status ListShards(ByteSource& source, Job& job) {
   for (DatasetSpec& dataset : job.datasets) {
     LookAtFolders(source, dataset.shards);

@@ -4,7 +4,7 @@
 // object which changed is an error that names both, and never a mixture of two contents.
 //
 // Example:
-//     std::unique_ptr<ByteSource> source = MakeStoreSource({}, MakeFileSource());
+//     std::unique_ptr<ByteSource> source = MakeStoreSource(job.stores, MakeFileSource());
 //     absl::StatusOr<uint64_t> size = source->Size("s3://photos/train-000.tar");
 //
 // Thread safety: as ByteSource. The library's threads start with the first address.
@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,21 +20,17 @@
 
 namespace evenkeel::dataset {
 
-// How addresses that begin with `url` are reached. What is empty or false is left to the environment.
-struct StoreSpec {
-  std::string url;       // "s3://", "s3://bucket/"; the longest that matches counts
-  std::string endpoint;  // http(s)://host[:port]
-  std::string region;
-  bool virtual_host = false;  // of S3: the bucket is part of the host's name
-  bool anonymous = false;
-  bool allow_http = false;      // credentials may be sent without TLS
-  std::string ca_file;          // PEM
-  double timeout_seconds = 15;  // without a byte
-  uint32_t retries = 8;
-};
-
 // Addresses are read as `stores` has it; every other path from `files`.
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores, std::unique_ptr<ByteSource> files);
+
+// Of all stores of this process since it started.
+struct StoreCounts {
+  uint64_t requests = 0;         // sent, including those made again and those for credentials
+  uint64_t failed_requests = 0;  // without an answer, or with one of 400 and above
+  uint64_t bytes = 0;            // of bodies
+  uint64_t microseconds = 0;     // from requests to the head of their answers
+};
+StoreCounts CountsOfStores();
 
 // Replaces every address with * or ? among the job's shards by the objects that it stands for, and lets the source see
 // many shards of one folder at once. NotFound: a pattern stands for nothing. InvalidArgument: the same shard twice;

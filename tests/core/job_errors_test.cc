@@ -46,7 +46,7 @@ void ExpectMessages(const std::vector<Case>& cases) {
   }
 }
 
-TEST(JobErrors, AddressesAreChecked) {
+TEST(JobErrors, AddressesAndStoresAreChecked) {
   const std::string shards = "job.yaml:4: datasets[0].shards[0]: ";
   ExpectMessages({
       {"a.tar", "hf://a.tar", shards + "'hf://' is not one of s3://, gs://, az://, https://, http://"},
@@ -55,6 +55,17 @@ TEST(JobErrors, AddressesAreChecked) {
       {"[a.tar]", "['https://host/a.tar?sign=1']",
        shards + "an address with a query; only addresses of plain files are read"},
       {"[a.tar]", "['s3:///a.tar']", shards + "'s3:///a.tar': no bucket"},
+      {"", "stores: [{region: a}]",
+       "job.yaml:12: stores[0].url: missing; give the start of addresses: s3://, s3://bucket/"},
+      {"", "stores: [{url: 's3://'}, {url: 's3://'}]", "job.yaml:12: stores[1].url: 's3://' is listed twice"},
+      {"", "stores: [{url: 's3://', endpoint: 'minio:9000'}]",
+       "job.yaml:12: stores[0].endpoint: 'minio:9000' does not begin with https:// or http://"},
+      {"", "stores: [{url: 's3://', addressing_style: auto}]",
+       "job.yaml:12: stores[0].addressing_style: 'auto' is not one of path, virtual"},
+      {"", "stores: [{url: 's3://', timeout_seconds: 0}]",
+       "job.yaml:12: stores[0].timeout_seconds: must be from 0.1 to 600, is 0"},
+      {"", "stores: [{url: 's3://', retries: 101}]",
+       "job.yaml:12: stores[0].retries: must be at most 100, is 101"},
   });
 }
 

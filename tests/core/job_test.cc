@@ -268,7 +268,16 @@ TEST(Job, PathsOfAFileInTheWorkingDirectoryStayRelative) {
 TEST(Job, AddressesStayAsTheyAre) {
   std::string yaml = kSmall;
   yaml.replace(yaml.find("shards/photos-"), std::string("shards/photos-").size(), "s3://b//photos-");
-  EXPECT_EQ(Parsed(yaml).datasets[0].shards[1], "s3://b//photos-001.tar");
+  const Job job = Parsed(yaml +
+                         "stores: [{url: 's3://b/', endpoint: 'http://minio:9000', ca_file: ca.pem, "
+                         "addressing_style: virtual, allow_http: true, timeout_seconds: 2.5}]\n");
+  EXPECT_EQ(job.datasets[0].shards[1], "s3://b//photos-001.tar");
+  ASSERT_EQ(job.stores.size(), 1u);
+  EXPECT_EQ(job.stores[0].endpoint, "http://minio:9000");
+  EXPECT_EQ(job.stores[0].ca_file, "jobs/ca.pem");
+  EXPECT_TRUE(job.stores[0].virtual_host && job.stores[0].allow_http && !job.stores[0].anonymous);
+  EXPECT_EQ(job.stores[0].timeout_seconds, 2.5);
+  EXPECT_EQ(job.stores[0].retries, 8u);
 }
 
 TEST(LoadJob, ReadsAFileAndNamesAMissingOne) {

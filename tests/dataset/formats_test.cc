@@ -144,7 +144,7 @@ TEST_P(Formats, GiveTheSameSamplesAsWebDataset) {
     job.index = folder.path() + "/index";
     job.datasets = {i == 0 ? AsWebDataset(folder) : GetParam().second(folder)};
     FakeMeasurer measurer;
-    auto source = MakeShardSource();
+    auto source = MakeShardSource({});
     std::vector<Exclusion> exclusions;
     auto summary = BuildIndex(job, measurer, *source, {}, &exclusions);
     ASSERT_TRUE(summary.ok()) << summary.status();
