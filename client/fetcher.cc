@@ -26,7 +26,8 @@ Fetcher::Fetcher(const ConsumerOptions& options, Pinned pinned, Uses uses)
       end_step_(SaturatingAdd(options.first_step, options.num_steps)),
       pinned_(std::move(pinned)),
       uses_(std::move(uses)),
-      head_(options.first_step) {}
+      head_(options.first_step),
+      workers_(OwnNode::OfThisProcess()) {}
 
 void Fetcher::Tick(absl::Time now) {
   LookForBytes(now);

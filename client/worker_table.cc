@@ -148,6 +148,7 @@ std::vector<Worker> WorkerTable::SetListed(const std::vector<std::string>& sorte
   for (const std::string& endpoint : sorted) {
     Worker& worker = workers_[endpoint];
     worker.endpoint = endpoint;
+    worker.on_own_node = own_node_.Has(endpoint);
   }
   return TakeFinished();
 }
@@ -177,7 +178,9 @@ Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position, Work
   Choice choice;
   LastResort last_resort;
   bool another_is_alive = false;
-  for (size_t i : AskOrder(ring.size(), rank, step, position)) {
+  std::vector<size_t> order = AskOrder(ring.size(), rank, step, position);
+  std::ranges::stable_partition(order, [&](size_t i) { return ring[i]->on_own_node; });
+  for (size_t i : order) {
     Worker& worker = *ring[i];
     if (excluded.contains(worker.endpoint)) continue;
     if (int doubts = Doubts(worker, work, disliked, now); doubts > 0) {

@@ -10,10 +10,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "client/control_plane.h"
+#include "client/own_node.h"
 #include "client/retry_policy.h"
 #include "client/worker_standing.h"
 
@@ -30,6 +32,7 @@ struct Worker {
 
   std::string endpoint;
   State state = State::kIdle;
+  bool on_own_node = false;
   bool listed = true;  // false: finishes its requests and gets no new ones
   absl::Time since;    // of the state
   absl::Time until = absl::InfinitePast();
@@ -108,11 +111,15 @@ struct Choice {
 
 class WorkerTable {
  public:
+  WorkerTable() = default;
+  // Workers on `own_node` are asked first.
+  explicit WorkerTable(OwnNode own_node) : own_node_(std::move(own_node)) {}
+
   // Keeps the records of workers that stay listed; removes and returns unlisted ones without requests.
   std::vector<Worker> SetListed(const std::vector<std::string>& sorted);
   std::vector<Worker> TakeFinished();
 
-  // The first worker of the ring (AskOrder) that can take the request. `excluded` are never asked. Asked only
+  // The first worker of the ring (AskOrder), those on the own node before the others, that can take the request. `excluded` are never asked. Asked only
   // if no other worker is alive: those in `disliked`, grey ones, and those on trial that have a request
   // already; among these, the one with the fewest dislikes and stalls.
   Choice Choose(uint32_t rank, uint64_t step, uint32_t position, WorkerStanding::Work work,
@@ -130,6 +137,7 @@ class WorkerTable {
   // True if no listed worker is ready for this work, or only grey ones are.
   bool NobodyServes(WorkerStanding::Work work, absl::Time now) const;
 
+  OwnNode own_node_;
   std::map<std::string, Worker> workers_;  // sorted: the ring's order
 };
 

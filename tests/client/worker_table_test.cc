@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "client/part_fetch.h"
 #include "client/worker_ring.h"
@@ -169,6 +172,41 @@ TEST_F(Table, OpensSessionsLazilyAndWaitsAMomentForThePreferred) {
   EXPECT_EQ(Ask(0), "");
   EXPECT_EQ(Ask(0, {}, {}, kNow + absl::Seconds(1)), "b:1");
   EXPECT_EQ(Ask(1), "b:1") << "others do not wait for it";
+}
+
+TEST(WorkerTable, AsksTheWorkersOfItsNodeBeforeTheOthers) {
+  WorkerTable table(OwnNode({"10.0.0.7"}));
+  table.SetListed({"10.0.0.5:1", "10.0.0.6:1", "10.0.0.7:1", "10.0.0.7:2"});
+  for (auto& [endpoint, worker] : table.all()) worker.state = Worker::State::kReady;
+  const auto ask = [&](uint64_t step) {
+    return table.Choose(0, step, 0, kVisionPhase, {}, {}, kNow).ask->endpoint;
+  };
+  std::set<std::string> asked;
+  for (uint64_t step = 0; step < 8; ++step) asked.insert(ask(step));
+  EXPECT_EQ(asked, (std::set<std::string>{"10.0.0.7:1", "10.0.0.7:2"}));
+  table.Find("10.0.0.7:1")->busy_until = kNow + absl::Seconds(1);
+  EXPECT_EQ(ask(0), "10.0.0.7:2");
+  table.Find("10.0.0.7:2")->state = Worker::State::kAway;
+  table.Find("10.0.0.7:2")->until = kNow + absl::Seconds(1);
+  EXPECT_EQ(ask(0), "10.0.0.5:1");
+}
+
+TEST(OwnNode, HasTheAddressesOfThisMachineAndOfItsVariable) {
+  const OwnNode own({"10.0.0.7", "fd00::7", "no address"});
+  EXPECT_TRUE(own.Has("10.0.0.7:7000"));
+  EXPECT_TRUE(own.Has("[fd00:0::0007]:7000")) << "another notation";
+  EXPECT_TRUE(own.Has("127.0.0.2:7000"));
+  EXPECT_TRUE(own.Has("localhost:7000"));
+  EXPECT_FALSE(own.Has("10.0.0.70:7000"));
+  EXPECT_FALSE(own.Has("worker-7:7000"));
+  EXPECT_FALSE(OwnNode().Has("127.0.0.1:7000"));
+  setenv(kNodeAddressVariable, "192.0.2.9, 192.0.2.10", 1);
+  const OwnNode named = OwnNode::OfThisProcess();
+  unsetenv(kNodeAddressVariable);
+  EXPECT_TRUE(named.Has("192.0.2.10:7000"));
+  EXPECT_TRUE(named.Has("127.0.0.1:7000"));
+  EXPECT_FALSE(named.Has("192.0.2.11:7000"));
+  EXPECT_FALSE(OwnNode::OfThisProcess().Has("192.0.2.9:7000"));
 }
 
 TEST_F(Table, ForgetsWorkersThatLeftOnceTheyAreDone) {

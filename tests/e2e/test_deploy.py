@@ -18,6 +18,7 @@ import prometheus
 DEPLOY = harness.ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 TRUSTED = KUBERNETES / "trusted-data-network"
+GPU_NODES = KUBERNETES / "gpu-nodes"
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -54,7 +55,7 @@ def size(text):
 
 def test_every_file_is_used():
     named = set()
-    for folder in (KUBERNETES, KUBERNETES / "monitoring", TRUSTED):
+    for folder in (KUBERNETES, KUBERNETES / "monitoring", TRUSTED, GPU_NODES):
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         named |= {folder / patch["path"] for patch in kustomization.get("patches", [])}
         named |= {folder / "kustomization.yaml", *(folder / name for name in kustomization["resources"])}
@@ -124,6 +125,42 @@ def test_the_trusted_component_opens_the_ports_of_its_workers():
     rule, = policy["ingress"]
     assert rule["from"] == [{"podSelector": policy["podSelector"]}], "only each other, and not workers either"
     assert "trusted-data-network" in (harness.ROOT / "docs" / "deploy.md").read_text()
+
+
+def test_workers_of_gpu_nodes_are_the_fleet_s_in_another_place():
+    fleet, nodes = one("Deployment")["spec"], one("DaemonSet", GPU_NODES)["spec"]
+    place = {"evenkeel-place": "gpu-node"}
+    assert nodes["selector"]["matchLabels"] == {**fleet["selector"]["matchLabels"], **place}
+    assert nodes["template"]["metadata"]["labels"] == nodes["selector"]["matchLabels"], "the service and policies select them, too"
+    ours, theirs = nodes["template"]["spec"], fleet["template"]["spec"]
+    assert ours.pop("hostNetwork") is True and ours.pop("dnsPolicy") == "ClusterFirstWithHostNet"
+    assert ours.pop("nodeSelector") and ours.pop("tolerations")
+    theirs.pop("topologySpreadConstraints")
+    # The port that consumers dial is the same; the node's own exporter has the other two.
+    own, = ours["containers"]
+    own["args"] = [flag.replace(":911", ":910") for flag in own["args"]]
+    for port in own["ports"][1:]:
+        port["containerPort"] -= 10
+    assert ours == theirs
+    assert own["resources"]["requests"] == own["resources"]["limits"] and own["resources"]["limits"]["cpu"].isdigit()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_a_budget_counts_no_worker_of_a_daemon_set(tmp_path):
+    shutil.copytree(KUBERNETES, tmp_path / "base")
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "kustomization.yaml").write_text(yaml.safe_dump(
+        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["../base"],
+         "components": ["../base/gpu-nodes"]}))
+    made = subprocess.run(["kubectl", "kustomize", tmp_path / "all"], capture_output=True, text=True, check=True).stdout
+    found = {document["kind"]: document for document in yaml.safe_load_all(made)}
+    budget = found["PodDisruptionBudget"]["spec"]["selector"]
+    assert budget["matchExpressions"] == [{"key": "evenkeel-place", "operator": "DoesNotExist"}]
+    assert "evenkeel-place" in found["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert "evenkeel-place" not in found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    fleet, nodes = (found[kind]["spec"]["template"]["spec"] for kind in ("Deployment", "DaemonSet"))
+    assert nodes["containers"][0]["image"] == fleet["containers"][0]["image"]
+    assert nodes["volumes"] == fleet["volumes"], "the job under the name that its content gives it"
 
 
 def test_everything_selects_the_workers_and_only_them():
@@ -388,6 +425,7 @@ def test_the_image_has_the_libraries_that_programs_link():
 def test_the_image_is_of_this_release():
     version = re.search(r"project\(evenkeel VERSION (\S+)", (harness.ROOT / "CMakeLists.txt").read_text()).group(1)
     image, = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["images"]
+    assert yaml.safe_load((GPU_NODES / "kustomization.yaml").read_text())["images"] == [image]
     assert image["name"] == container()["image"] and image["newTag"] == version
     assert f":{version} " in (DEPLOY / "Dockerfile").read_text()
 

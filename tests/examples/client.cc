@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "client/consumer.h"
 #include "client/endpoints.h"
+#include "client/own_node.h"
 #include "client/receive_memory.h"
 #include "client/shared_step.h"
 #include "core/status.h"
@@ -21,6 +22,11 @@ absl::Status Consume(void (*Use)(const PartView&)) {
 
 absl::Status WatchEndpoints() {
 #include "examples/client/endpoints.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status AskWhoIsNear() {
+#include "examples/client/own_node.h.inc"
   return absl::OkStatus();
 }
 
