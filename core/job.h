@@ -182,7 +182,8 @@ struct PhaseSpec {
   bool equal_counts = false;      // as many units on every rank, or one more
   bool padded_attention = false;  // packed, but attention costs the batch's count times its longest squared
   bool node_wise = false;         // encoders: the algorithm's batches are then permuted by node
-  uint64_t capacity = 0;          // packed: the lengths that a rank may have together in one exchange; 0: any
+  // Encoders: the lengths that a rank may have together in one exchange, padding included; 0: any.
+  uint64_t capacity = 0;
 };
 
 struct MicrobatchSpec {

@@ -126,6 +126,7 @@ void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
   if (phase.tolerance) text->Add("phase.tolerance", *phase.tolerance);
   if (phase.equal_counts) AddNumber(text, "phase.equal_counts", 1);
   if (phase.node_wise) AddNumber(text, "phase.node_wise", 1);
+  if (phase.capacity != 0) AddNumber(text, "phase.capacity", phase.capacity);
 }
 
 CanonicalText StreamText(const Job& job, const Digest& index, const Digest& processor) {

@@ -597,6 +597,11 @@ class Resolver {
                               {"once_per_microbatch", Runs::kOncePerMicrobatch}};
     EVENKEEL_ASSIGN_OR_RETURN(out.runs, Choose(path + ".runs", in.runs(), runs));
     EVENKEEL_RETURN_IF_ERROR(Algorithm(in, path, out));
+    out.capacity = in.capacity();
+    if (out.capacity != 0 && out.phase == Phase::kLlm)
+      return Error(path + ".capacity", "belongs to encoder phases; the llm's is microbatch.capacity_tokens");
+    if (out.capacity > kMaxTokens)
+      return Error(path + ".capacity", "must be at most ", kMaxTokens, ", is ", out.capacity);
     out.min_items = in.min_items();
     if (out.min_items > 1024) return Error(path + ".min_items", "must be at most 1024, is ", out.min_items);
     return out;

@@ -201,7 +201,7 @@ class Checker {
       uint64_t tokens = 0;
       for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
         double sum = 0, heaviest = 0, attention = 0;
-        uint64_t of_batch = 0, longest = 0;
+        uint64_t of_batch = 0, longest = 0, of_items = 0, longest_item = 0, num_items = 0;
         const size_t b = r * phase.num_microbatches + m;
         for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
           const uint64_t length = TokensOf(phase.phase, phase.order[at]);
@@ -211,15 +211,25 @@ class Checker {
           sum += padded_attention ? WithoutAttention(spec.cost, length) : cost;
           heaviest = std::max(heaviest, cost);
           attention = std::max(attention, AttentionOf(spec.cost, length));
-          if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) before += length;
+          if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) {
+            of_items += length;
+            longest_item = std::max(longest_item, length);
+            ++num_items;
+          }
+        }
+        before += of_items;
+        const bool is_packed = spec.batching == Batching::kPacked;
+        const uint64_t encoded = is_packed ? of_items : num_items * longest_item;
+        if (spec.phase != Phase::kLlm && spec.capacity != 0 && encoded > spec.capacity) {
+          return Broken("batch ", b, " has ", encoded, " tokens; it may have ", spec.capacity);
         }
         const uint32_t count = phase.begin[b + 1] - phase.begin[b];
-        const uint64_t held = spec.batching == Batching::kPacked ? of_batch : count * longest;
+        const uint64_t held = is_packed ? of_batch : count * longest;
         if (spec.phase == Phase::kLlm && held > Capacity()) {
           return Broken("batch ", b, " has ", held, " tokens; it may have ", Capacity());
         }
         tokens += of_batch;
-        load += spec.batching == Batching::kPacked ? sum : count * heaviest;
+        load += is_packed ? sum : count * heaviest;
         if (padded_attention) load += count * attention;
       }
       if (phase.tokens_after[r] != tokens)

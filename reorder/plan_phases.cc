@@ -56,7 +56,41 @@ void SetOptions(const PhaseSpec& spec, double default_tolerance, BalanceProblem&
   problem.weighs_rows = !spec.tolerance.has_value();
   problem.equal_counts = spec.equal_counts;
   problem.padded_attention = spec.padded_attention;
-  problem.capacity = spec.capacity;
+  const bool is_packed = spec.batching == Batching::kPacked && !spec.padded_attention;
+  problem.capacity = is_packed ? spec.capacity : 0;
+}
+
+// [ranks] What the ranks hold of one exchange, or of the llm in a step: the sums of lengths, of an encoder's padded batches
+// with the padding.
+std::vector<Load> HeldLengths(const PhaseSpec& spec, std::span<const uint32_t> length,
+                              std::span<const uint32_t> rank, size_t ranks) {
+  const std::vector<Load> lengths(length.begin(), length.end());
+  const bool is_one_batch = spec.phase != Phase::kLlm;  // the llm's samples are cut into microbatches
+  if (is_one_batch && spec.batching == Batching::kPadded) return PaddedLoads(lengths, rank, ranks);
+  std::vector<Load> held(ranks, 0);
+  for (size_t i = 0; i < lengths.size(); ++i) held[rank[i]] += lengths[i];
+  return held;
+}
+
+// What the fullest rank holds.
+uint64_t MostHeld(const PhaseSpec& spec, std::span<const uint32_t> length, std::span<const uint32_t> rank,
+                  size_t ranks) {
+  const std::vector<Load> held = HeldLengths(spec, length, rank, ranks);
+  return static_cast<uint64_t>(*std::max_element(held.begin(), held.end()));
+}
+
+absl::Status CapacityExceeded(const PhaseSpec& spec, uint64_t most, std::span<const uint32_t> length) {
+  const uint64_t ranks = spec.ranks.size();
+  const uint64_t total = std::accumulate(length.begin(), length.end(), uint64_t{0});
+  const uint64_t longest = *std::max_element(length.begin(), length.end());
+  const uint64_t least = std::max(longest, (total + ranks - 1) / ranks);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("phase ", std::string(PhaseName(spec.phase)), ": a rank would hold ", most - spec.capacity,
+                   " more than the capacity of ", spec.capacity, "; ",
+                   longest > spec.capacity ? absl::StrCat("the longest unit alone has ", longest)
+                   : least > spec.capacity ? absl::StrCat("no placement holds less than ", least)
+                                           : std::string("no placement was found that keeps it"),
+                   "; take fewer samples a step, more ranks, or a larger capacity"));
 }
 
 class PhasesPlanner {
@@ -73,9 +107,13 @@ class PhasesPlanner {
     EVENKEEL_RETURN_IF_ERROR(CheckSums());
     FillCosts();
     PlaceSamples();
-    Split();
-    EVENKEEL_RETURN_IF_ERROR(Order());
-    for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
+    EVENKEEL_RETURN_IF_ERROR(CheckCapacityOfLlm());
+    for (uint32_t least = 1; least > 0;) {
+      Split(least);
+      EVENKEEL_RETURN_IF_ERROR(Order());
+      for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
+      EVENKEEL_ASSIGN_OR_RETURN(least, MicrobatchesThatCapacitiesTake());
+    }
     Arrange();
     return std::move(planned_);
   }
@@ -140,7 +178,15 @@ class PhasesPlanner {
   std::vector<uint32_t> Assign(const PhaseSpec& spec, BalanceProblem problem) const {
     std::string_view taken = spec.algorithm;
     problem.taken = &taken;
-    std::vector<uint32_t> rank = KeepCapacity(problem, FindBalancer(spec.algorithm)->assign(problem));
+    const Balancer& balancer = *FindBalancer(spec.algorithm);
+    std::vector<uint32_t> rank = balancer.assign(problem);
+    if (!problem.ItemsHaveHomes() || !Stays(spec)) rank = KeepCapacity(problem, std::move(rank));
+    // Where batches are padded, the most that is tried is to be as even as can be.
+    if (spec.capacity > 0 && problem.capacity == 0 && problem.tolerance > 0 && !rank.empty() &&
+        MostHeld(spec, problem.length, rank, problem.ranks->size()) > spec.capacity) {
+      problem.tolerance = 0;
+      rank = balancer.assign(problem);
+    }
     if (options_.methods != nullptr) (*options_.methods)[spec.phase].emplace(taken);
     return rank;
   }
@@ -155,13 +201,15 @@ class PhasesPlanner {
     return static_cast<uint32_t>((std::max<uint64_t>(1, least) + multiple - 1) / multiple * multiple);
   }
 
-  void Split() {
+  // Into at least `least` microbatches a rank.
+  void Split(uint32_t least) {
     SplitProblem problem{.num_ranks = layout_.llm_ranks.size(),
                          .rank = llm_.rank,
                          .tokens = llm_.tokens,
                          .cost = llm_.load,
                          .batching = layout_.llm->batching,
                          .capacity_tokens = CapacityTokens(job_),
+                         .least_count = least,
                          .count_multiple = job_.microbatch.count_multiple};
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (RunsPerMicrobatch(e)) problem.co_balanced.push_back(encoders_[e].load_of_sample);
@@ -183,8 +231,10 @@ class PhasesPlanner {
     return NothingMoves() && job_.pipeline_stages == 1 && layout_.llm->algorithm == kDefaultAlgorithm;
   }
 
+  // Whether the items of an encoder are computed where their samples are, whatever that costs.
+  static bool Stays(const PhaseSpec& spec) { return spec.algorithm == "none"; }
   bool NothingMoves() const {
-    const auto stays = [](const PhaseSpec* spec) { return spec->algorithm == "none"; };
+    const auto stays = [](const PhaseSpec* spec) { return Stays(*spec); };
     return !encoders_.empty() && std::all_of(layout_.encoders.begin(), layout_.encoders.end(), stays);
   }
 
@@ -219,12 +269,8 @@ class PhasesPlanner {
 
   void PlaceItems(size_t e) {
     EncoderUnits& units = encoders_[e];
-    // Where the phase runs once per microbatch, the items of every microbatch index run in one exchange.
-    const bool several = RunsPerMicrobatch(e) && planned_.num_microbatches > 1;
-    std::vector<std::vector<uint32_t>> exchanges(several ? planned_.num_microbatches : 1);
-    for (uint32_t i = 0; i < units.item.size(); ++i) {
-      exchanges[several ? llm_.microbatch[units.sample[i]] : 0].push_back(i);
-    }
+    if (options_.methods != nullptr) options_.methods->erase(layout_.encoders[e]->phase);
+    const std::vector<std::vector<uint32_t>> exchanges = ExchangesOf(e);
     units.rank.resize(units.item.size());
     BatchesInTurn in_turn(Interchangeable(e));
     for (const std::vector<uint32_t>& items : exchanges) {
@@ -237,9 +283,60 @@ class PhasesPlanner {
         rows.push_back(units.rows[i]);
       }
       std::vector<uint32_t> rank = PlaceExchange(e, home, load, length, rows);
-      if (several) in_turn.Rename(layout_.encoders[e]->batching, load, rank);
+      if (exchanges.size() > 1) in_turn.Rename(layout_.encoders[e]->batching, load, rank);
       for (size_t k = 0; k < items.size(); ++k) units.rank[items[k]] = rank[k];
     }
+  }
+
+  // Where the phase runs once per microbatch, the items of every microbatch index run in one exchange. [exchanges][items]
+  std::vector<std::vector<uint32_t>> ExchangesOf(size_t e) const {
+    const EncoderUnits& units = encoders_[e];
+    const bool several = RunsPerMicrobatch(e) && planned_.num_microbatches > 1;
+    std::vector<std::vector<uint32_t>> exchanges(several ? planned_.num_microbatches : 1);
+    for (uint32_t i = 0; i < units.item.size(); ++i) {
+      exchanges[several ? llm_.microbatch[units.sample[i]] : 0].push_back(i);
+    }
+    return exchanges;
+  }
+
+  // Of all its samples of a step; microbatches have a capacity of their own.
+  absl::Status CheckCapacityOfLlm() const {
+    const PhaseSpec& spec = *layout_.llm;
+    if (spec.capacity == 0 || llm_.tokens.empty()) return absl::OkStatus();
+    const uint64_t most = MostHeld(spec, llm_.tokens, llm_.rank, spec.ranks.size());
+    return most <= spec.capacity ? absl::OkStatus() : CapacityExceeded(spec, most, llm_.tokens);
+  }
+
+  // Into how many microbatches the step must be cut for every phase that runs once per microbatch to keep its capacity;
+  // 0: all keep theirs. More microbatches than the samples of a rank make no exchange smaller.
+  absl::StatusOr<uint32_t> MicrobatchesThatCapacitiesTake() const {
+    uint32_t wanted = 0;
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      const PhaseSpec& spec = *layout_.encoders[e];
+      if (spec.capacity == 0) continue;
+      const bool may_grow = RunsPerMicrobatch(e) && !options_.microbatches_in_order &&
+                            planned_.num_microbatches < MostSamplesOfARank();
+      for (const std::vector<uint32_t>& items : ExchangesOf(e)) {
+        std::vector<uint32_t> length, rank;
+        for (uint32_t i : items) {
+          length.push_back(encoders_[e].length[i]);
+          rank.push_back(encoders_[e].rank[i]);
+        }
+        const uint64_t most = MostHeld(spec, length, rank, spec.ranks.size());
+        if (most <= spec.capacity) continue;
+        if (!may_grow) return CapacityExceeded(spec, most, length);
+        const uint64_t in_proportion = (planned_.num_microbatches * most - 1) / spec.capacity + 1;
+        wanted =
+            std::max(wanted, static_cast<uint32_t>(std::min<uint64_t>(in_proportion, MostSamplesOfARank())));
+      }
+    }
+    return wanted;
+  }
+
+  uint32_t MostSamplesOfARank() const {
+    std::vector<uint32_t> count(layout_.llm_ranks.size(), 0);
+    for (uint32_t rank : llm_.rank) ++count[rank];
+    return *std::max_element(count.begin(), count.end());
   }
 
   // [ranks] Ranks of the same number may exchange their batches, as far as the phase's algorithm is

@@ -39,7 +39,8 @@ absl::Status CheckOptions(const PhaseSpec& spec);
 
 // Fills the columns of the units that the caller has left empty. Uses all of the job except `phases`; `step`
 // is part of the seed of the order of microbatches. InvalidArgument: a phase has an option that its algorithm
-// does not support; a given rank does not exist in the llm; an unknown order.
+// does not support; a given rank does not exist in the llm; an unknown order. ResourceExhausted: a capacity that no
+// placement that was found keeps, also with more microbatches where the phase runs once in each.
 absl::StatusOr<PlannedPhases> PlanPhases(const Job& job, const Layout& layout, uint64_t step,
                                          const PlanOptions& options, LlmUnits& llm,
                                          std::vector<EncoderUnits>& encoders);

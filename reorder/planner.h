@@ -44,7 +44,7 @@ struct PlanOptions {
 
 // InvalidArgument: a sample is longer than the microbatch capacity (the index excludes those), an item is of
 // a phase that the job does not have, a phase has an option that its algorithm does not support, a given rank
-// does not exist in the llm, or an unknown order.
+// does not exist in the llm, or an unknown order. ResourceExhausted: a phase's capacity cannot be kept.
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
                               const PlanOptions& options = {});
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "core/failure.h"
 #include "core/job_where.h"
 #include "core/status.h"
@@ -89,7 +90,13 @@ absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
 absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step) {
   StepPlan out;
   EVENKEEL_ASSIGN_OR_RETURN(out.samples, stream.sampler->Samples(step));
-  EVENKEEL_ASSIGN_OR_RETURN(out.plan, reorder::MakePlan(stream.job, out.samples, stream.dummies));
+  absl::StatusOr<Plan> plan = reorder::MakePlan(stream.job, out.samples, stream.dummies);
+  // To a consumer the first would mean a busy worker, which it would ask again.
+  if (absl::IsResourceExhausted(plan.status())) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", step, ": ", plan.status().message()));
+  }
+  EVENKEEL_RETURN_IF_ERROR(plan.status());
+  out.plan = *std::move(plan);
   for (const PhasePlan& phase : out.plan.phases) {
     out.spreads.push_back({SpreadOf(phase.load_before), SpreadOf(phase.load_after),
                            SpreadOf(phase.tokens_before), SpreadOf(phase.tokens_after)});

@@ -222,12 +222,12 @@ std::vector<double> OverMean(const SplitProblem& problem, const std::vector<std:
 Split SplitIntoMicrobatches(const SplitProblem& problem) {
   Split split{.microbatch = std::vector<uint32_t>(problem.rank.size(), 0)};
   const uint32_t multiple = std::max(1u, problem.count_multiple);
-  if (problem.capacity_tokens == 0 && multiple == 1) return split;
+  if (problem.capacity_tokens == 0 && problem.least_count <= 1 && multiple == 1) return split;
   std::vector<std::span<const Load>> phases = {problem.cost};
   phases.insert(phases.end(), problem.co_balanced.begin(), problem.co_balanced.end());
   const std::vector<std::vector<uint32_t>> by_rank = UnitsByRank(problem.rank, problem.num_ranks);
   RankSplitter rank(problem, phases, OverMean(problem, phases));
-  uint32_t most = 1;
+  uint32_t most = std::max(1u, problem.least_count);
   for (uint32_t r = 0; problem.capacity_tokens > 0 && r < problem.num_ranks; ++r) {
     rank.Take(by_rank[r]);
     most = std::max(most, rank.Count());

@@ -20,6 +20,7 @@ struct SplitProblem {
   Batching batching = Batching::kPacked;
   // Packed: sum of a microbatch's tokens; padded: count * longest. 0: unlimited.
   uint64_t capacity_tokens = 0;
+  uint32_t least_count = 1;  // of a rank's microbatches
   uint32_t count_multiple = 1;
   // Costs per sample in the encoder phases that run once per microbatch. [phases][samples]
   std::vector<std::span<const Load>> co_balanced;
@@ -34,8 +35,8 @@ struct Split {
   std::vector<uint32_t> microbatch;  // [samples]
 };
 
-// The number of microbatches is the least multiple of count_multiple with which best-fit decreasing (packed)
-// or the least cut (padded) keeps the capacity on every rank. Within a rank the microbatches are alike in
+// The number of microbatches is the least multiple of count_multiple, from least_count on, with which best-fit decreasing
+// (packed) or the least cut (padded) keeps the capacity on every rank. Within a rank the microbatches are alike in
 // cost; over the ranks, microbatches of one index together have about as much for each co-balanced encoder as
 // those of any other index, unless met_cost numbers them.
 Split SplitIntoMicrobatches(const SplitProblem& problem);

@@ -1,4 +1,4 @@
-// A balance problem as a job: plans it, tightens what exceeds a capacity, and reads the figures off the plan.
+// A balance problem as a job: plans it, and reads the figures off the plan.
 #include "reorder/problem/balance_problem.h"
 
 #include <algorithm>
@@ -68,8 +68,7 @@ absl::StatusOr<Job> MakeJob(const BalanceInput& input) {
   bool has_nodes = false;
   for (const BalancePhaseInput& phase : input.phases) {
     job.phases.push_back(phase.spec);
-    const bool packed = phase.spec.batching == Batching::kPacked && !phase.spec.padded_attention;
-    job.phases.back().capacity = packed ? phase.capacity : 0;
+    job.phases.back().capacity = phase.capacity;
     has_nodes |= !phase.nodes.empty();
   }
   if (has_nodes) EVENKEEL_RETURN_IF_ERROR(NumberByNode(input, job));
@@ -207,30 +206,6 @@ class Volumes {
   const Plan& plan_;
 };
 
-// What the fullest rank of a phase holds above its capacity.
-uint64_t OverCapacity(const BalancePhaseInput& input, const Plan& plan) {
-  const std::vector<uint64_t>& tokens = plan.phase(input.spec.phase)->tokens_after;
-  const uint64_t most = *std::max_element(tokens.begin(), tokens.end());
-  return input.capacity == 0 || most <= input.capacity ? 0 : most - input.capacity;
-}
-
-absl::Status CheckCapacity(const BalancePhaseInput& input, const Plan& plan) {
-  const uint64_t over = OverCapacity(input, plan);
-  if (over == 0) return absl::OkStatus();
-  uint64_t total = 0, longest = 0;
-  for (const Unit& unit : UnitsOf(input.spec, plan)) {
-    total += unit.length;
-    longest = std::max<uint64_t>(longest, unit.length);
-  }
-  const uint64_t ranks = input.spec.ranks.size(), least = std::max(longest, (total + ranks - 1) / ranks);
-  return absl::ResourceExhaustedError(
-      absl::StrCat("phase ", NameOf(input.spec.phase), ": a rank would hold ", over,
-                   " more than the capacity of ", input.capacity, "; ",
-                   least > input.capacity ? absl::StrCat("no placement holds less than ", least)
-                                          : std::string("none was found that keeps it"),
-                   "; take fewer samples a step, more ranks, or a larger capacity"));
-}
-
 // Where phases add up, all of them have the same ranks in the same order.
 void MeasureStep(BalanceOutcome& outcome) {
   std::vector<double> load(outcome.phases.front().load.size(), 0);
@@ -251,18 +226,6 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
     if (!spec.phase.encodes(Medium::kImage)) dummies[spec.phase.number()].medium = Medium::kAudio;
   }
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
-  // A phase whose batches are padded may keep its capacity where it is as even as can be.
-  bool again = false;
-  for (size_t p = 0; p < input.phases.size(); ++p) {
-    PhaseSpec& spec = outcome.job.phases[p];
-    if (spec.capacity > 0 || OverCapacity(input.phases[p], outcome.plan) == 0) continue;
-    spec.tolerance = 0;
-    again = true;
-  }
-  if (again) {
-    outcome.methods.clear();
-    EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
-  }
   return outcome;
 }
 
@@ -270,7 +233,6 @@ absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome) 
   EVENKEEL_RETURN_IF_ERROR(PlanCheck(outcome.job, input.step, outcome.plan));
   for (size_t p = 0; p < input.phases.size(); ++p) {
     const BalancePhaseInput& phase = input.phases[p];
-    EVENKEEL_RETURN_IF_ERROR(CheckCapacity(phase, outcome.plan));
     const PhaseSpec& spec = outcome.job.phases[p];
     const std::vector<Unit> units = UnitsOf(spec, outcome.plan);
     BalancedPhase& result = outcome.phases.emplace_back();

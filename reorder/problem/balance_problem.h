@@ -28,7 +28,7 @@ namespace evenkeel::reorder {
 struct BalancePhaseInput {
   PhaseSpec spec;               // `ranks` are global ranks
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  // Sum of lengths that a rank can hold; 0: unlimited.
+  // What a rank can hold (core/job.h, PhaseSpec::capacity; of the llm in a whole step); 0: unlimited.
   uint64_t capacity = 0;
 };
 
@@ -75,12 +75,11 @@ struct BalanceOutcome {
   double max_over_mean_of_step = 0;  // of the ranks' loads added over the phases, where these add up
 };
 
-// Only the job and the plan, for which a trainer waits. InvalidArgument: errors of MakePlan; nodes in only
-// some phases, or two nodes for one global rank.
+// Only the job and the plan, for which a trainer waits. Errors of MakePlan; InvalidArgument: nodes in only some phases, or
+// two nodes for one global rank.
 absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input);
 
-// Checks the plan and fills in the figures. ResourceExhausted: a rank exceeds its capacity; the message has
-// the excess, and whether any placement could be better. Internal: the plan breaks an invariant.
+// Checks the plan and fills in the figures. Internal: the plan breaks an invariant.
 absl::Status MeasureBalance(const BalanceInput& input, BalanceOutcome& outcome);
 
 // Both in one call.

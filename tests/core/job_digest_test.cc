@@ -229,6 +229,7 @@ TEST(Digests, WhatDealsThemOutChangesTheLayoutOnly) {
       {"\"0-3,8\"}", "\"0-3,8\", runs: once_per_microbatch}"},
       {"\"0-3,8\"}", "\"0-3,8\", min_items: 1}"},
       {"\"0-3,8\"}", "\"0-3,8\", node_wise: true}"},
+      {"\"0-3,8\"}", "\"0-3,8\", capacity: 65536}"},
       {"ranks: 0-3}", "ranks: 0-3, equal_counts: true}"},
       {"ranks: 0-3}", "ranks: 0-3, tolerance: 0}"},
       {"ranks: 0-3}", "ranks: 0-3, batching: padded_attention}"},

@@ -165,6 +165,7 @@ phases:
     batching: padded_attention
     algorithm: greedy_padded_attention
     node_wise: true
+    capacity: 16384
 microbatch: {capacity_tokens: 1003, pad_to: 1024, align: 8, count_multiple: 4}
 wire: bf16
 limits: {max_image_bytes: 1MiB, max_llm_length: 5000, max_items: 3, max_column_bytes: 200}
@@ -219,6 +220,7 @@ stream_version: 4
   ASSERT_NE(vision, nullptr);
   EXPECT_THAT(vision->ranks, ElementsAre(3, 0, 1));
   EXPECT_TRUE(vision->node_wise);
+  EXPECT_EQ(vision->capacity, 16384u);
   EXPECT_TRUE(vision->padded_attention);
   EXPECT_EQ(vision->batching, Batching::kPacked);
   EXPECT_EQ(vision->tolerance, std::nullopt);
