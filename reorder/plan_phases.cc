@@ -79,17 +79,23 @@ uint64_t MostHeld(const PhaseSpec& spec, std::span<const uint32_t> length, std::
   return static_cast<uint64_t>(*std::max_element(held.begin(), held.end()));
 }
 
-absl::Status CapacityExceeded(const PhaseSpec& spec, uint64_t most, std::span<const uint32_t> length) {
+// `sample`: that of each unit.
+absl::Status CapacityExceeded(const PhaseSpec& spec, uint64_t most, std::span<const uint32_t> length,
+                              std::span<const uint32_t> sample) {
   const uint64_t ranks = spec.ranks.size();
   const uint64_t total = std::accumulate(length.begin(), length.end(), uint64_t{0});
-  const uint64_t longest = *std::max_element(length.begin(), length.end());
-  const uint64_t least = std::max(longest, (total + ranks - 1) / ranks);
+  const auto longest = std::max_element(length.begin(), length.end());
+  const uint64_t least = (total + ranks - 1) / ranks;
+  std::string why = "no placement was found that keeps it";
+  if (*longest > spec.capacity) {
+    why =
+        absl::StrCat("one of sample ", sample[longest - length.begin()], " of the step alone has ", *longest);
+  } else if (least > spec.capacity) {
+    why = absl::StrCat("no placement holds less than ", least);
+  }
   return absl::ResourceExhaustedError(
       absl::StrCat("phase ", std::string(PhaseName(spec.phase)), ": a rank would hold ", most - spec.capacity,
-                   " more than the capacity of ", spec.capacity, "; ",
-                   longest > spec.capacity ? absl::StrCat("the longest unit alone has ", longest)
-                   : least > spec.capacity ? absl::StrCat("no placement holds less than ", least)
-                                           : std::string("no placement was found that keeps it"),
+                   " more than the capacity of ", spec.capacity, "; ", why,
                    "; take fewer samples a step, more ranks, or a larger capacity"));
 }
 
@@ -304,7 +310,8 @@ class PhasesPlanner {
     const PhaseSpec& spec = *layout_.llm;
     if (spec.capacity == 0 || llm_.tokens.empty()) return absl::OkStatus();
     const uint64_t most = MostHeld(spec, llm_.tokens, llm_.rank, spec.ranks.size());
-    return most <= spec.capacity ? absl::OkStatus() : CapacityExceeded(spec, most, llm_.tokens);
+    if (most <= spec.capacity) return absl::OkStatus();
+    return CapacityExceeded(spec, most, llm_.tokens, InOrder(llm_.tokens.size()));
   }
 
   // Into how many microbatches the step must be cut for every phase that runs once per microbatch to keep its capacity;
@@ -317,14 +324,15 @@ class PhasesPlanner {
       const bool may_grow = RunsPerMicrobatch(e) && !options_.microbatches_in_order &&
                             planned_.num_microbatches < MostSamplesOfARank();
       for (const std::vector<uint32_t>& items : ExchangesOf(e)) {
-        std::vector<uint32_t> length, rank;
+        std::vector<uint32_t> length, rank, sample;
         for (uint32_t i : items) {
           length.push_back(encoders_[e].length[i]);
           rank.push_back(encoders_[e].rank[i]);
+          sample.push_back(encoders_[e].sample[i]);
         }
         const uint64_t most = MostHeld(spec, length, rank, spec.ranks.size());
         if (most <= spec.capacity) continue;
-        if (!may_grow) return CapacityExceeded(spec, most, length);
+        if (!may_grow) return CapacityExceeded(spec, most, length, sample);
         const uint64_t in_proportion = (planned_.num_microbatches * most - 1) / spec.capacity + 1;
         wanted =
             std::max(wanted, static_cast<uint32_t>(std::min<uint64_t>(in_proportion, MostSamplesOfARank())));

@@ -357,7 +357,7 @@ TEST(JobErrors, Phases) {
        "job.yaml:9: phases[0].node_wise: belongs to encoder phases"},
       {"ranks: 0-7}", "ranks: 0-7, capacity: 8192}",
        "job.yaml:9: phases[0].capacity: belongs to encoder phases; the llm's is microbatch.capacity_tokens"},
-      {"", "    capacity: 2TiB",
+      {"", "    capacity: 2199023255552",
        "job.yaml:12: phases[1].capacity: must be at most 1099511627776, is 2199023255552"},
       {"", "    min_items: 2000", "job.yaml:12: phases[1].min_items: must be at most 1024, is 2000"},
       {"", "    cost: {linear: 0}",

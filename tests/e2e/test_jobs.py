@@ -45,6 +45,7 @@ FORMS = {
     "pad_to and align": dict(microbatch="{capacity_tokens: 512, pad_to: 512, align: 16}"),
     "min_items": dict(phases=phases(vision="min_items: 2", audio="min_items: 1"), batch="{samples: 4}"),
     "once per microbatch": dict(runs="once_per_microbatch", microbatch="{capacity_tokens: 400}"),
+    "capacity": dict(phases=phases(vision="runs: once_per_microbatch, capacity: 1700"), batch="{samples: 48}"),
     "pipeline": dict(phases=phases(vision="runs: once_per_microbatch, min_items: 1"),
                      microbatch="{capacity_tokens: 512, count_multiple: 4}"),
     "encoders apart": dict(phases=phases(vision_ranks="4-5", audio_ranks="6")),
@@ -119,6 +120,13 @@ def assert_form_is_met(form, plans):
         assert all(plan["num_microbatches"] % 4 == 0 for plan in plans)
     if form in ("min_items", "pipeline"):
         assert any(plan["dummies"] for plan in plans)
+    if form == "capacity":
+        for plan in plans:
+            assert plan["num_microbatches"] > 1
+            held = collections.Counter()
+            for item in (item for sample in plan["samples"] for item in sample["items"] if item["medium"] != "audio"):
+                held[item["place"]["rank"], item["place"]["microbatch"]] += item["cost_length"]
+            assert max(held.values()) <= 1700
     if form == "encoders apart":
         assert all(route["rows_local"] == 0 for plan in plans for route in plan["routes"])
 

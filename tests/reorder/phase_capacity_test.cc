@@ -70,14 +70,15 @@ TEST(PhaseCapacity, IsKeptInEveryExchangeOrRefused) {
     }
     ASSERT_TRUE(PlanCheck(problem.job, problem.step, *plan).ok()) << seed;
     for (const PhaseSpec& spec : problem.job.phases) {
-      if (spec.capacity != 0) ASSERT_LE(Fullest(spec, *plan), spec.capacity) << seed;
+      if (spec.capacity == 0) continue;
+      ASSERT_LE(Fullest(spec, *plan), spec.capacity) << seed;
     }
     ++kept;
     cut += plan->num_microbatches > free->num_microbatches ? 1 : 0;
   }
   EXPECT_GT(kept, 300);
   EXPECT_GT(refused, 100);
-  EXPECT_GT(cut, 50);
+  EXPECT_GT(cut, 30);
 }
 
 TEST(PhaseCapacity, ChangesNoPlanThatKeepsIt) {
@@ -101,7 +102,8 @@ TEST(PhaseCapacity, TakesMoreMicrobatchesWhereTheyHelp) {
   RandomProblem problem = Pictures(2, 16, {100});
   PhaseSpec& vision = problem.job.phases[1];
   vision.runs = Runs::kOncePerMicrobatch;
-  for (const auto& [capacity, microbatches] : {std::pair(0, 1u), {800, 1u}, {799, 2u}, {400, 2u}, {100, 8u}}) {
+  for (const auto& [capacity, microbatches] :
+       {std::pair(0, 1u), {800, 1u}, {799, 2u}, {400, 2u}, {100, 8u}}) {
     vision.capacity = capacity;
     const absl::StatusOr<Plan> plan = Planned(problem);
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -109,7 +111,8 @@ TEST(PhaseCapacity, TakesMoreMicrobatchesWhereTheyHelp) {
   }
   vision.capacity = 99;
   EXPECT_EQ(Planned(problem).status().message(),
-            "phase vision: a rank would hold 1 more than the capacity of 99; the longest unit alone has 100; "
+            "phase vision: a rank would hold 1 more than the capacity of 99; one of sample 0 of the step "
+            "alone has 100; "
             "take fewer samples a step, more ranks, or a larger capacity");
 }
 
