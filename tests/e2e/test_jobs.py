@@ -45,7 +45,7 @@ FORMS = {
     "pad_to and align": dict(microbatch="{capacity_tokens: 512, pad_to: 512, align: 16}"),
     "min_items": dict(phases=phases(vision="min_items: 2", audio="min_items: 1"), batch="{samples: 4}"),
     "once per microbatch": dict(runs="once_per_microbatch", microbatch="{capacity_tokens: 400}"),
-    "capacity": dict(phases=phases(vision="runs: once_per_microbatch, capacity: 1700"), batch="{samples: 48}"),
+    "capacity": dict(phases=phases(vision="runs: once_per_microbatch, capacity: 1700"), batch="{samples: 64}"),
     "pipeline": dict(phases=phases(vision="runs: once_per_microbatch, min_items: 1"),
                      microbatch="{capacity_tokens: 512, count_multiple: 4}"),
     "encoders apart": dict(phases=phases(vision_ranks="4-5", audio_ranks="6")),
