@@ -179,7 +179,7 @@ Choice WorkerTable::Choose(uint32_t rank, uint64_t step, uint32_t position, Work
   LastResort last_resort;
   bool another_is_alive = false;
   std::vector<size_t> order = AskOrder(ring.size(), rank, step, position);
-  std::ranges::stable_partition(order, [&](size_t i) { return ring[i]->on_own_node; });
+  std::stable_partition(order.begin(), order.end(), [&](size_t i) { return ring[i]->on_own_node; });
   for (size_t i : order) {
     Worker& worker = *ring[i];
     if (excluded.contains(worker.endpoint)) continue;
