@@ -141,7 +141,7 @@ void PrintCapacity(uint64_t seed) {
   input.phases[0].spec.cost = {.linear = 1, .quadratic = 1.0 / 24576};
   const double free = Value(reorder::SolveBalance(input)).phases[0].max_over_mean;
   for (const double room : {1.5, 1.1}) {
-    input.phases[0].capacity = static_cast<uint64_t>(room * tokens / 64);
+    input.phases[0].spec.capacity = static_cast<uint64_t>(room * tokens / 64);
     PrintFigure("10",
                 absl::StrCat("documents among chats, quadratic cost, at most ", room,
                              " of the mean tokens a rank: max/mean over that without the bound"),

@@ -119,9 +119,9 @@ class WorkerTable {
   std::vector<Worker> SetListed(const std::vector<std::string>& sorted);
   std::vector<Worker> TakeFinished();
 
-  // The first worker of the ring (AskOrder), those on the own node before the others, that can take the request. `excluded` are never asked. Asked only
-  // if no other worker is alive: those in `disliked`, grey ones, and those on trial that have a request
-  // already; among these, the one with the fewest dislikes and stalls.
+  // The first worker of the ring (AskOrder), those on the own node before the others, that can take the request.
+  // `excluded` are never asked. Asked only if no other worker is alive: those in `disliked`, grey ones, and those on trial
+  // that have a request already; among these, the one with the fewest dislikes and stalls.
   Choice Choose(uint32_t rank, uint64_t step, uint32_t position, WorkerStanding::Work work,
                 const std::set<std::string>& excluded, const Dislikes& disliked, absl::Time now);
 

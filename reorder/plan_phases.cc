@@ -321,8 +321,9 @@ class PhasesPlanner {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
       if (spec.capacity == 0) continue;
-      const bool may_grow = RunsPerMicrobatch(e) && !options_.microbatches_in_order &&
-                            planned_.num_microbatches < MostSamplesOfARank();
+      const uint32_t most_samples = MostSamplesOfARank();
+      const bool may_grow =
+          RunsPerMicrobatch(e) && !options_.microbatches_in_order && planned_.num_microbatches < most_samples;
       for (const std::vector<uint32_t>& items : ExchangesOf(e)) {
         std::vector<uint32_t> length, rank, sample;
         for (uint32_t i : items) {
@@ -334,8 +335,7 @@ class PhasesPlanner {
         if (most <= spec.capacity) continue;
         if (!may_grow) return CapacityExceeded(spec, most, length, sample);
         const uint64_t in_proportion = (planned_.num_microbatches * most - 1) / spec.capacity + 1;
-        wanted =
-            std::max(wanted, static_cast<uint32_t>(std::min<uint64_t>(in_proportion, MostSamplesOfARank())));
+        wanted = std::max(wanted, static_cast<uint32_t>(std::min<uint64_t>(in_proportion, most_samples)));
       }
     }
     return wanted;

@@ -66,7 +66,7 @@ absl::StatusOr<BalancePhaseInput> ToPhase(const pb::BalancePhase& message, const
   phase.spec.equal_counts = message.equal_counts();
   phase.spec.node_wise = message.node_wise();
   if (message.has_tolerance()) phase.spec.tolerance = message.tolerance();
-  phase.capacity = message.capacity();
+  phase.spec.capacity = message.capacity();
   return phase;
 }
 

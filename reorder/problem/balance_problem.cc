@@ -68,7 +68,6 @@ absl::StatusOr<Job> MakeJob(const BalanceInput& input) {
   bool has_nodes = false;
   for (const BalancePhaseInput& phase : input.phases) {
     job.phases.push_back(phase.spec);
-    job.phases.back().capacity = phase.capacity;
     has_nodes |= !phase.nodes.empty();
   }
   if (has_nodes) EVENKEEL_RETURN_IF_ERROR(NumberByNode(input, job));

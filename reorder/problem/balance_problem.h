@@ -26,10 +26,8 @@
 namespace evenkeel::reorder {
 
 struct BalancePhaseInput {
-  PhaseSpec spec;               // `ranks` are global ranks
+  PhaseSpec spec;               // `ranks` are global ranks; `capacity` is also the llm's, of a whole step
   std::vector<uint32_t> nodes;  // [ranks] the node of each; in all phases or in none
-  // What a rank can hold (core/job.h, PhaseSpec::capacity; of the llm in a whole step); 0: unlimited.
-  uint64_t capacity = 0;
 };
 
 struct BalanceInput {

@@ -150,12 +150,12 @@ TEST(SolveBalance, KeepsACapacityThatTheAlgorithmAloneWouldNot) {
   ASSERT_TRUE(free.ok());
   const std::vector<double>& load = free->phases[0].load;
   const double sum = std::accumulate(load.begin(), load.end(), 0.0);
-  input.phases[0].capacity = static_cast<uint64_t>(1.01 * sum / 8);
-  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[0].capacity));
+  input.phases[0].spec.capacity = static_cast<uint64_t>(1.01 * sum / 8);
+  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[0].spec.capacity));
   const auto kept = SolveBalance(input);
   ASSERT_TRUE(kept.ok()) << kept.status();
-  for (double l : kept->phases[0].load) EXPECT_LE(l, static_cast<double>(input.phases[0].capacity));
-  input.phases[0].capacity = static_cast<uint64_t>(0.99 * sum / 8);
+  for (double l : kept->phases[0].load) EXPECT_LE(l, static_cast<double>(input.phases[0].spec.capacity));
+  input.phases[0].spec.capacity = static_cast<uint64_t>(0.99 * sum / 8);
   EXPECT_NE(SolveBalance(input).status().message().find("no placement holds less than"), std::string::npos);
 }
 
@@ -165,11 +165,11 @@ TEST(SolveBalance, ACapacityCloseToTheMeanMovesNoMoreThanItAsksFor) {
   ASSERT_TRUE(free.ok()) << free.status();
   const std::vector<double>& load = free->phases[1].load;
   const double sum = std::accumulate(load.begin(), load.end(), 0.0);
-  input.phases[1].capacity = static_cast<uint64_t>(1.0007 * sum / 64);
-  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[1].capacity));
+  input.phases[1].spec.capacity = static_cast<uint64_t>(1.0007 * sum / 64);
+  ASSERT_GT(*std::max_element(load.begin(), load.end()), static_cast<double>(input.phases[1].spec.capacity));
   const auto kept = SolveBalance(input);
   ASSERT_TRUE(kept.ok()) << kept.status();
-  for (double l : kept->phases[1].load) EXPECT_LE(l, static_cast<double>(input.phases[1].capacity));
+  for (double l : kept->phases[1].load) EXPECT_LE(l, static_cast<double>(input.phases[1].spec.capacity));
   EXPECT_LT(kept->phases[1].rows_to_other_rank, kept->phases[1].rows / 50);
 }
 
@@ -191,7 +191,7 @@ TEST(SolveBalance, KeepsTokensBesideAQuadraticCost) {
   EXPECT_EQ(SolveBalance(input)->methods.at(Phase::kLlm), std::set<std::string>{"balance_without_moving"});
   const double free = SolveBalance(input)->phases[0].max_over_mean;
   for (double room : {1.01, 1.1, 1.5}) {
-    input.phases[0].capacity = static_cast<uint64_t>(room * mean);
+    input.phases[0].spec.capacity = static_cast<uint64_t>(room * mean);
     const auto kept = SolveBalance(input);
     ASSERT_TRUE(kept.ok()) << room << ": " << kept.status();
     if (room > 1.05) {
@@ -242,9 +242,9 @@ TEST(SolveBalance, RefusesWhatCannotBeKept) {
   input.phases[1].spec.equal_counts = true;
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
   input.phases[1].spec.equal_counts = false;
-  input.phases[0].capacity = 10;
+  input.phases[0].spec.capacity = 10;
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kResourceExhausted);
-  input.phases[0].capacity = 0;
+  input.phases[0].spec.capacity = 0;
   input.llm_rank.assign(80, 8);
   EXPECT_EQ(SolveBalance(input).status().code(), absl::StatusCode::kInvalidArgument);
   input.llm_rank.assign(79, 0);
