@@ -1,5 +1,5 @@
-// What most files of the rooms read anyway, precompiled in builds with sanitizers (evenkeel_precompile). Every file still
-// includes what it uses.
+// What most files of the rooms read anyway, precompiled where EVENKEEL_PRECOMPILE is on. Every file still includes what
+// it uses.
 #pragma once
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
 #include <utility>

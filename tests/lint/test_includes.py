@@ -4,11 +4,12 @@ A room's library links privately, so most wrong includes fail to link already; h
 """
 
 import fnmatch
+import functools
 import re
 
 import pytest
 
-from sources import ROOMS, cpp_files, files, read
+from sources import ROOMS, code_only, cpp_files, files, read
 
 MESSAGES = {"proto/job.pb.h", "proto/part.pb.h"}
 PROBLEMS = {"proto/problem.pb.h"}  # what `evenkeel solve` and `evenkeel.plan` read and write
@@ -47,6 +48,50 @@ EXTRA = {"client/python/": ({"reorder"}, set()), "reorder/problem/": (set(), PRO
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 INTERNAL = re.compile(r"Internal to (\w+)\.")
 ROOM_TARGET = re.compile(r"^[ \t]*evenkeel_room\(\s*(\w+)", re.MULTILINE)
+
+ANY_INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
+
+# header of cmake/room_headers.h -> what of it files name. Those are read whether a file includes them or not.
+NAMES = {
+    "algorithm": r"std::(ranges::)?(sort|stable_sort|nth_element|min|max|minmax|clamp|find|find_if|any_of|all_of|none_of"
+                 r"|copy|copy_n|fill|fill_n|count|count_if|lower_bound|upper_bound|equal_range|remove_if|reverse|rotate"
+                 r"|unique|max_element|min_element|transform|partition|stable_partition|binary_search|is_sorted"
+                 r"|push_heap|pop_heap|make_heap|for_each|adjacent_find)\(",
+    "array": r"std::array\b",
+    "atomic": r"std::atomic\b",
+    "cmath": r"std::(sqrt|floor|ceil|lround|llround|pow|exp|log2?|isfinite|isnan|nearbyint|fma|fabs)\(",
+    "cstddef": r"std::byte\b",
+    "cstdint": r"\bu?int(8|16|32|64)_t\b",
+    "cstring": r"std::(memcpy|memcmp|memset|memmove|strerror|strlen)\(",
+    "functional": r"std::function\b",
+    "limits": r"std::numeric_limits\b",
+    "map": r"std::(multi)?map\b",
+    "memory": r"std::(unique_ptr|shared_ptr|make_unique|make_shared|weak_ptr)\b",
+    "numeric": r"std::(accumulate|iota|partial_sum|gcd|lcm|reduce)\(",
+    "optional": r"std::(optional|nullopt)\b",
+    "set": r"std::(multi)?set\b",
+    "span": r"std::(span|as_bytes|as_writable_bytes)\b",
+    "string": r"std::(string|to_string)\b",
+    "string_view": r"std::string_view\b",
+    "tuple": r"std::(tuple|tie|make_tuple)\b",
+    "utility": r"std::(pair|exchange)\b",
+    "variant": r"std::(variant|visit|holds_alternative)\b",
+    "vector": r"std::vector\b",
+    "absl/container/flat_hash_map.h": r"absl::flat_hash_map\b",
+    "absl/container/flat_hash_set.h": r"absl::flat_hash_set\b",
+    "absl/status/status.h": r"absl::(Status\b|\w+Error\(|OkStatus)",
+    "absl/status/statusor.h": r"absl::StatusOr\b",
+    "absl/strings/match.h": r"absl::(StrContains|StartsWith|EndsWith)",
+    "absl/strings/numbers.h": r"absl::SimpleAto",
+    "absl/strings/str_cat.h": r"absl::(StrCat|StrAppend)\(",
+    "absl/strings/str_format.h": r"absl::Str(Append)?Format\(",
+    "absl/strings/str_join.h": r"absl::StrJoin\b",
+    "absl/strings/str_split.h": r"absl::StrSplit\b",
+    "absl/time/time.h": r"absl::(Duration|Time|Seconds|Milliseconds|FormatDuration)\b",
+}
+# Headers that are documented to bring another one along.
+BRINGS = {"absl/status/statusor.h": {"absl/status/status.h"}, "map": {"utility"}, "array": {"cstddef"},
+          "span": {"cstddef"}, "absl/types/span.h": {"cstddef"}}
 
 
 def prose(path):
@@ -132,6 +177,30 @@ def test_includes_are_written_from_the_root():
             folder = path.rsplit("/", 1)[0]
             wrong += [f"{path}: {include}" for include in includes(path)
                       if include not in known and f"{folder}/{include}" in known]
+    assert not wrong, "\n".join(wrong)
+
+
+@functools.cache
+def reached(path):
+    """Every header that a file reads by its own includes, through the project's headers."""
+    out = set()
+    for include in ANY_INCLUDE.findall(read(path)):
+        out |= {include} | BRINGS.get(include, set())
+        if include in files():
+            out |= reached(include)
+    return frozenset(out)
+
+
+def test_the_precompiled_headers_are_all_known():
+    precompiled = ANY_INCLUDE.findall(read("cmake/room_headers.h"))
+    assert set(precompiled) - set(NAMES) <= {"absl/types/span.h"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_file_includes_what_it_names(room):
+    """Precompiled headers would hide that it does not."""
+    wrong = [f"{path}: <{header}>" for path in cpp_files(room) for header, names in NAMES.items()
+             if header not in reached(path) and re.search(names, code_only(read(path)))]
     assert not wrong, "\n".join(wrong)
 
 
