@@ -15,6 +15,7 @@
 #include "core/job_where.h"
 #include "core/kept_memory.h"
 #include "core/status.h"
+#include "dataset/format/table.h"
 #include "preprocess/job_words.h"
 #include "server/library_log.h"
 #include "server/worker.h"
@@ -30,6 +31,9 @@ struct ServeArguments {
   IsolationArguments isolation;
   PythonArguments python;
   server::WorkerOptions options;
+  dataset::FetchAheadOptions ahead;
+  std::string cache_folder;
+  uint64_t cache_bytes = 100ull << 30;
   double drain_seconds = 25;
   double idle_seconds = 60;
   double send_seconds = 60;
@@ -149,8 +153,13 @@ absl::Status Serve(const ServeArguments& arguments) {
   Signals signals(blocked);
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job, decoders.get()));
+  dataset::FarReading reading = {.ahead = arguments.ahead};
+  if (!arguments.cache_folder.empty()) {
+    EVENKEEL_ASSIGN_OR_RETURN(reading.cache,
+                              dataset::DiskCache::Open(arguments.cache_folder, arguments.cache_bytes));
+  }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
-                            stream::OpenStream(std::move(job), python));
+                            stream::OpenStream(std::move(job), python, std::move(reading)));
   server::WorkerOptions options = arguments.options;
   options.python = python.get();
   options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
@@ -226,6 +235,25 @@ void AddResourceOptions(CLI::App& command, ServeArguments& arguments) {
                      "Consumers at a time (default: as many as file handles allow, at most 4096)");
 }
 
+// How objects of stores are read; files are not concerned.
+void AddStoreOptions(CLI::App& command, ServeArguments& arguments) {
+  command
+      .add_option("--fetch-ahead", arguments.ahead.budget_bytes,
+                  "Budget for bytes of object stores that are requested ahead of need; 0: none are")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("256MiB");
+  command.add_option("--fetch-requests", arguments.ahead.max_requests, "Requests ahead of need at a time")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  CLI::Option* const folder = command.add_option(
+      "--cache-dir", arguments.cache_folder,
+      "Folder on a local disk that keeps what stores delivered; workers of a machine may share it");
+  command.add_option("--cache-size", arguments.cache_bytes, "Bytes that the cache may take")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("100GiB")
+      ->needs(folder);
+}
+
 // How long the worker waits for others, and for itself.
 void AddTimeOptions(CLI::App& command, ServeArguments& arguments) {
   command.add_option("--session-idle", arguments.idle_seconds, "Seconds after which a silent session ends")
@@ -267,6 +295,7 @@ void AddOptions(CLI::App& command, ServeArguments& arguments) {
   AddAddressOptions(command, arguments.options);
   AddDataPlaneOptions(command, arguments.options);
   AddResourceOptions(command, arguments);
+  AddStoreOptions(command, arguments);
   AddTimeOptions(command, arguments);
   command.add_flag("--verbose", arguments.verbose, "Also log debug events");
   AddFaultOptions(command, arguments);

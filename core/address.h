@@ -1,4 +1,5 @@
-// Addresses of shards that are not files: "s3://bucket/key", "gs://bucket/key", "az://container/blob", "http(s)://...".
+// Addresses of shards that are not files: "s3://bucket/key", "gs://bucket/key", "az://container/blob",
+// "hf://datasets/owner/name@revision/file", "http(s)://...".
 //
 // Example:
 //     IsAddress("s3://photos/train-000.tar");        // true

@@ -28,7 +28,7 @@ constexpr uint32_t kMaxStages = 4096;
 constexpr int kMaxColumns = 64;
 constexpr size_t kMaxColumnName = 256;  // bytes
 // Of addresses of shards.
-constexpr std::array<absl::string_view, 5> kSchemes = {"s3", "gs", "az", "https", "http"};
+constexpr std::array<absl::string_view, 6> kSchemes = {"s3", "gs", "az", "hf", "https", "http"};
 
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
@@ -94,6 +94,20 @@ class Resolver {
       return Error(path, "an address with a query; only addresses of plain files are read");
     if (rest.empty() || rest.front() == '/')
       return Error(path, "'", ShortText(address), "': ", is_http ? "no host" : "no bucket");
+    return scheme == "hf" ? CheckHub(path, rest) : absl::OkStatus();
+  }
+
+  // datasets/owner/name@revision/file. A branch's files change, so that whoever wants the latest ones says so.
+  absl::Status CheckHub(const std::string& path, std::string_view rest) const {
+    const std::vector<std::string> parts = absl::StrSplit(absl::string_view(rest.data(), rest.size()), '/');
+    if (parts.size() < 3 || parts[0] != "datasets" || parts[1].empty())
+      return Error(path, "'hf://", ShortText(rest), "' is not hf://datasets/OWNER/NAME@REVISION/FILE");
+    const size_t at = parts[2].find('@');
+    if (at == std::string::npos || at == 0 || at + 1 == parts[2].size()) {
+      return Error(path, "'hf://", ShortText(rest), "' has no revision; write ",
+                   ShortText(parts[2].substr(0, at)),
+                   "@ and the commit that 'History' of the repository's files shows, or a tag or branch");
+    }
     return absl::OkStatus();
   }
 

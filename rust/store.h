@@ -3,7 +3,8 @@
 // A store is a bucket, a container or an HTTP server. Credentials, and options that the caller does not give, come from
 // the environment as the clouds' own tools have them. Calls block; they run on a few threads of the library, which
 // start with the first store that is opened, and never in a process forked afterwards. Failed requests are made again
-// with growing, jittered pauses, up to a number and a deadline. Messages have no credentials.
+// with growing, jittered pauses, up to a number and a deadline; slow ones are made a second time, one in twenty at most.
+// Messages have no credentials.
 //
 // Ownership: a store is the caller's, to be given to its free. What a call returns is valid until the next call on this
 // thread.
@@ -45,7 +46,7 @@ typedef struct EvenkeelStoreOptions {
   uint32_t max_retries;
 } EvenkeelStoreOptions;
 
-// `url`: s3://bucket, gs://bucket, az://container, http(s)://host[:port].
+// `url`: s3://bucket, gs://bucket, az://container, hf://datasets/owner/name@revision, http(s)://host[:port].
 int32_t evenkeel_store_open(EvenkeelText url, EvenkeelStoreOptions options, EvenkeelStore** out);
 void evenkeel_store_free(EvenkeelStore* store);
 
@@ -63,12 +64,17 @@ int32_t evenkeel_store_list(const EvenkeelStore* store, EvenkeelText folder, con
 int32_t evenkeel_store_read(const EvenkeelStore* store, EvenkeelText key, EvenkeelText etag, uint64_t offset,
                             uint8_t* out, size_t num_bytes);
 
+// An object with all its bytes, by one request. `max_bytes`: of a larger one only what is known of it, without bytes.
+int32_t evenkeel_store_read_whole(const EvenkeelStore* store, EvenkeelText key, uint64_t max_bytes,
+                                  EvenkeelObject* out, EvenkeelText* bytes);
+
 // Of all stores of this process since it started.
 typedef struct EvenkeelStoreCounts {
   uint64_t requests;              // sent, including retries and those for credentials
   uint64_t failed_requests;       // without an answer, or with a status of 400 and above
   uint64_t bytes;                 // of bodies, as they were delivered
   uint64_t request_microseconds;  // until the head of the answer
+  uint64_t repeated_requests;     // made a second time because the first was slow
 } EvenkeelStoreCounts;
 
 void evenkeel_store_counts(EvenkeelStoreCounts* out);

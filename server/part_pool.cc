@@ -153,6 +153,7 @@ PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,
                                    std::shared_ptr<PartListener> listener) {
   Calls calls;
   Answer answer;
+  ProductionPtr added;
   {
     MutexLock lock(mutex_);
     const PartName name = task->name();
@@ -181,10 +182,13 @@ PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,
       queued_.insert(production);
       answer = Join(production, std::move(listener));
       work_.NotifyOne();
+      added = std::move(production);
     } else {
       answer = Refuse("no memory for another part");
     }
   }
+  // Units that ran before this read by themselves.
+  if (added != nullptr) added->task->Expect();
   Make(calls);
   return answer;
 }

@@ -449,6 +449,7 @@ class ServingWorker final : public Worker {
       CountConnections();
       CountDroppedLogLines();
       CountStoreRequests();
+      CountStoreReads();
       LookAtSelfTest();
       LookAtDecoders();
       LookAtSources();
@@ -506,9 +507,19 @@ class ServingWorker final : public Worker {
     const dataset::StoreCounts now = dataset::CountsOfStores();
     const dataset::StoreCounts before = std::exchange(store_counts_, now);
     const uint64_t failed = now.failed_requests - before.failed_requests;
-    metrics_.CountStoreRequests(now.requests - before.requests - failed, failed,
-                                static_cast<double>(now.microseconds - before.microseconds) / 1e6,
-                                now.bytes - before.bytes);
+    metrics_.CountStoreRequests(
+        now.requests - before.requests - failed, failed, now.repeated - before.repeated,
+        static_cast<double>(now.microseconds - before.microseconds) / 1e6, now.bytes - before.bytes);
+  }
+
+  void CountStoreReads() {
+    const dataset::ReadCounts now = stream_->source->counts();
+    const dataset::ReadCounts before = std::exchange(read_counts_, now);
+    metrics_.CountStoreReads(now.ready - before.ready, now.late - before.late, now.direct - before.direct);
+    metrics_.CountCacheReads(now.cache_hits - before.cache_hits, now.cache_misses - before.cache_misses,
+                             now.cache_damaged - before.cache_damaged,
+                             now.cache_unwritten - before.cache_unwritten);
+    metrics_.SetBytesAhead(now.bytes_ahead);
   }
 
   void CountConnections() {
@@ -597,6 +608,7 @@ class ServingWorker final : public Worker {
   uint64_t self_test_failures_ = 0;
   uint64_t log_lines_dropped_ = telemetry::LogLinesDropped();
   dataset::StoreCounts store_counts_ = dataset::CountsOfStores();
+  dataset::ReadCounts read_counts_;
   std::array<uint64_t, telemetry::kNumRefusals> refused_connections_{};
   bool reachable_ = true, failed_ = false;
 

@@ -90,6 +90,14 @@ class EncoderTask : public PartTask {
     return std::any_of(units_.begin(), units_.end(), [this](const Unit& unit) { return IsIsolated(unit); });
   }
 
+  void Expect() override {
+    std::vector<dataset::ByteRange> ranges;
+    for (const Unit& unit : units_) {
+      if (unit.place.has_value()) ranges.push_back(dataset::RangeOf(unit.shard, *unit.place));
+    }
+    expected_ = stream_.source->Expect(std::move(ranges), name_.step);
+  }
+
   void Begin(std::span<std::byte> part) override {
     layout_->WriteHeader(part);
     auto* rows = reinterpret_cast<int64_t*>(layout_->tensor(part, valid_tensor_ + 1).data());
@@ -196,6 +204,7 @@ class EncoderTask : public PartTask {
   std::optional<PartLayout> layout_;
   size_t valid_tensor_ = 0;
   uint64_t scratch_bytes_ = 0;
+  std::unique_ptr<dataset::Expected> expected_;
 };
 
 }  // namespace

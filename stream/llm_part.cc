@@ -92,6 +92,12 @@ class LlmTask : public PartTask {
     return end - first;
   }
 
+  void Expect() override {
+    std::vector<dataset::ByteRange> ranges;
+    for (const Unit& unit : units_) ranges.push_back(dataset::RangeOfText(unit.places));
+    expected_ = stream_.source->Expect(std::move(ranges), name_.step);
+  }
+
   void Begin(std::span<std::byte> part) override {
     layout_->WriteHeader(part);
     if (!padded_) {
@@ -396,6 +402,7 @@ class LlmTask : public PartTask {
   uint64_t num_positions_ = 0;  // explicit positions per axis
   uint64_t loss_tokens_ = 0;
   uint64_t scratch_bytes_ = 0;
+  std::unique_ptr<dataset::Expected> expected_;
   TensorNumbers tensor_;
   std::optional<PartLayout> layout_;
 };

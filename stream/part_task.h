@@ -37,6 +37,9 @@ class PartTask {
   // Memory that one running unit takes in addition to the part: the largest medium as stored.
   virtual uint64_t scratch_bytes() const = 0;
 
+  // Announces what the units will read, so that a far source can fetch it meanwhile. At most once, also while units run.
+  virtual void Expect() {}
+
   // True if decoder processes write into the part: then its memory must be the stream's shared memory.
   virtual bool is_shared() const { return false; }
 

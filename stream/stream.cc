@@ -57,14 +57,15 @@ absl::Status FinishStream(Stream& stream) {
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
-                                                   std::shared_ptr<preprocess::PythonProcesses> python) {
+                                                   std::shared_ptr<preprocess::PythonProcesses> python,
+                                                   dataset::FarReading reading) {
   auto stream = std::make_unique<Stream>();
   stream->job = std::move(job);
   if (absl::Status phases = reorder::CheckJob(stream->job); !phases.ok())
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
-  stream->source = dataset::MakeShardSource(stream->job.stores);
+  stream->source = dataset::MakeShardSource(stream->job.stores, std::move(reading));
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
       preprocess::Processor::Load(stream->job.processor, stream->job.limits, std::move(python));

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/plan.h"
+#include "dataset/format/table.h"
 #include "dataset/index/index.h"
 #include "dataset/order/sampler.h"
 #include "dataset/source/byte_source.h"
@@ -53,9 +54,10 @@ struct StepPlan {
   std::vector<LoadSpreads> spreads;  // parallel to plan.phases; part of every rank's reply, so computed once
 };
 
-// Errors of Processor::Load, which takes `python`, Index::Open and Sampler::Make.
+// `reading` is how objects of stores are read. Errors of Processor::Load, which takes `python`, Index::Open and
+// Sampler::Make.
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(
-    Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr);
+    Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr, dataset::FarReading reading = {});
 
 // Computes the members that follow from the others: dummies and digests.
 absl::Status FinishStream(Stream& stream);

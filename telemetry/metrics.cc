@@ -99,6 +99,16 @@ struct Metrics::State {
                                             "Time from requests to the head of their answers");
   Family<Counter>& store_bytes = Counters(*registry, "evenkeel_store_read_bytes_total",
                                           "Bytes read from object stores and HTTP servers");
+  Family<Counter>& store_repeated = Counters(*registry, "evenkeel_store_repeated_requests_total",
+                                             "Requests made a second time because the first was slow");
+  Family<Counter>& store_reads =
+      Counters(*registry, "evenkeel_store_reads_total", "Samples' texts and media read from objects");
+  Family<Gauge>& bytes_ahead = Gauges(*registry, "evenkeel_store_ahead_bytes",
+                                      "Bytes requested from stores, or fetched and not yet read");
+  Family<Counter>& cache_reads =
+      Counters(*registry, "evenkeel_cache_reads_total", "Lookups in the cache on the worker's disk");
+  Family<Counter>& cache_unwritten = Counters(*registry, "evenkeel_cache_unwritten_total",
+                                              "Texts and media that the cache's disk did not take");
   Family<Counter>& self_test_failures = Counters(*registry, "evenkeel_self_test_failures_total",
                                                  "Times that the worker did not reach its own control plane");
   Family<Gauge>& imbalance = Gauges(*registry, "evenkeel_load_imbalance_ratio",
@@ -158,6 +168,11 @@ void Metrics::BeginAtZero() {
   for (const char* outcome : {"answered", "failed"}) state.store_requests.Add({{"outcome", outcome}});
   state.store_seconds.Add({});
   state.store_bytes.Add({});
+  state.store_repeated.Add({});
+  for (const char* outcome : {"ready", "late", "direct"}) state.store_reads.Add({{"outcome", outcome}});
+  state.bytes_ahead.Add({});
+  for (const char* outcome : {"hit", "miss", "damaged"}) state.cache_reads.Add({{"outcome", outcome}});
+  state.cache_unwritten.Add({});
   state.abandoned.Add({});
   state.duplicates.Add({});
   state.shared.Add({});
@@ -264,12 +279,26 @@ void Metrics::CountRefusedConnections(std::string_view reason, uint64_t count) {
 void Metrics::CountSelfTestFailures(uint64_t count) {
   if (count > 0) state_->self_test_failures.Add({}).Increment(count);
 }
-void Metrics::CountStoreRequests(uint64_t answered, uint64_t failed, double seconds, uint64_t bytes) {
+void Metrics::CountStoreRequests(uint64_t answered, uint64_t failed, uint64_t repeated, double seconds,
+                                 uint64_t bytes) {
+  state_->store_repeated.Add({}).Increment(static_cast<double>(repeated));
   state_->store_requests.Add({{"outcome", "answered"}}).Increment(static_cast<double>(answered));
   state_->store_requests.Add({{"outcome", "failed"}}).Increment(static_cast<double>(failed));
   state_->store_seconds.Add({}).Increment(seconds);
   state_->store_bytes.Add({}).Increment(static_cast<double>(bytes));
 }
+void Metrics::CountStoreReads(uint64_t ready, uint64_t late, uint64_t direct) {
+  state_->store_reads.Add({{"outcome", "ready"}}).Increment(static_cast<double>(ready));
+  state_->store_reads.Add({{"outcome", "late"}}).Increment(static_cast<double>(late));
+  state_->store_reads.Add({{"outcome", "direct"}}).Increment(static_cast<double>(direct));
+}
+void Metrics::CountCacheReads(uint64_t hits, uint64_t misses, uint64_t damaged, uint64_t unwritten) {
+  state_->cache_reads.Add({{"outcome", "hit"}}).Increment(static_cast<double>(hits));
+  state_->cache_reads.Add({{"outcome", "miss"}}).Increment(static_cast<double>(misses - damaged));
+  state_->cache_reads.Add({{"outcome", "damaged"}}).Increment(static_cast<double>(damaged));
+  state_->cache_unwritten.Add({}).Increment(static_cast<double>(unwritten));
+}
+void Metrics::SetBytesAhead(uint64_t bytes) { state_->bytes_ahead.Add({}).Set(static_cast<double>(bytes)); }
 void Metrics::CountLogLinesDropped(uint64_t count) {
   if (count > 0) state_->log_lines_dropped.Add({}).Increment(count);
 }

@@ -84,8 +84,15 @@ class Metrics {
   void CountRefusedConnections(std::string_view reason, uint64_t count);  // one of RefusalName
   void CountSelfTestFailures(uint64_t count);
   void CountLogLinesDropped(uint64_t count);
-  // New requests to object stores and HTTP servers: with a good answer, and without; their time and bytes.
-  void CountStoreRequests(uint64_t answered, uint64_t failed, double seconds, uint64_t bytes);
+  // New requests to object stores and HTTP servers: with a good answer, and without; made a second time among them; their
+  // time and bytes.
+  void CountStoreRequests(uint64_t answered, uint64_t failed, uint64_t repeated, double seconds,
+                          uint64_t bytes);
+  // New reads of objects: fetched before they were needed (`ready`), on their way then, not fetched ahead.
+  void CountStoreReads(uint64_t ready, uint64_t late, uint64_t direct);
+  // New lookups in the cache on a disk; `damaged` are among the misses. And ranges that it could not write.
+  void CountCacheReads(uint64_t hits, uint64_t misses, uint64_t damaged, uint64_t unwritten);
+  void SetBytesAhead(uint64_t bytes);  // requested from stores, or fetched and not yet read
   void SetDraining(bool draining);
   // This worker's own certificate: time until it expires (negative afterwards), and whether its files are
   // unusable now, so that the last good ones are in use.

@@ -49,8 +49,8 @@ class SampleScanner {
   virtual ~SampleScanner() = default;
   // The next sample; nullopt at the end. Returns only errors of the source.
   virtual absl::StatusOr<std::optional<ScannedSample>> Next() = 0;
-  // Fills `out`, which has its size, from a member of the latest sample: from its offset in the file, unless a format has
-  // other places. Errors of the source; DataLoss as Next.
+  // Fills `out`, which has its size, from a member of a sample that Next returned, the latest ones being the cheapest:
+  // from its offset in the file, unless a format has other places. Errors of the source; DataLoss as Next.
   virtual absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) {
     return source_.ReadAt(path_, member.offset, out);
   }

@@ -195,6 +195,9 @@ class TableSource : public ByteSource {
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return files_->Size(path); }
   absl::StatusOr<std::string> Stamp(const std::string& path) override { return files_->Stamp(path); }
+  absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
+    return files_->ReadWhole(path, max_bytes);
+  }
   absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
     return files_->List(pattern);
   }
@@ -212,6 +215,13 @@ class TableSource : public ByteSource {
     read.ok() ? Account(open, kept_bytes) : Drop(open);
     return read;
   }
+
+  // Rows of one group are read together, by whoever needs the first of them.
+  std::unique_ptr<Expected> Expect(std::vector<ByteRange> ranges, uint64_t turn) override {
+    std::erase_if(ranges, [](const ByteRange& range) { return (range.offset & kTableAddress) != 0; });
+    return files_->Expect(std::move(ranges), turn);
+  }
+  ReadCounts counts() const override { return files_->counts(); }
 
   void Forget(const std::string& path) override {
     std::list<std::shared_ptr<Open>> closed;  // without the lock
@@ -295,8 +305,12 @@ std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files, u
   return std::make_unique<TableSource>(std::move(files), max_bytes);
 }
 
-std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores) {
-  return MakeTableSource(MakeStoreSource(std::move(stores), MakeFileSource()));
+std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarReading reading) {
+  std::unique_ptr<ByteSource> source = MakeStoreSource(std::move(stores), MakeFileSource());
+  if (reading.ahead.budget_bytes > 0 || reading.cache != nullptr) {
+    source = MakeFetchAheadSource(std::move(source), reading.ahead, std::move(reading.cache));
+  }
+  return MakeTableSource(std::move(source));
 }
 
 }  // namespace evenkeel::dataset

@@ -26,6 +26,8 @@
 #include "absl/status/statusor.h"
 #include "dataset/format/sample_scanner.h"
 #include "dataset/source/byte_source.h"
+#include "dataset/source/disk_cache.h"
+#include "dataset/source/fetch_ahead.h"
 
 namespace evenkeel::dataset {
 
@@ -77,7 +79,13 @@ std::unique_ptr<SampleScanner> MakeTableScanner(ByteSource& source, const std::s
 std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files,
                                             uint64_t max_bytes = 512 << 20);
 
+// How objects of stores are read: by default when they are needed, without a cache.
+struct FarReading {
+  FetchAheadOptions ahead = {.budget_bytes = 0};
+  std::unique_ptr<DiskCache> cache;
+};
+
 // What a job's shards are read through: files, stores as `stores` has it, tables in both.
-std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores);
+std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarReading reading = {});
 
 }  // namespace evenkeel::dataset

@@ -386,6 +386,14 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest&
   return std::unique_ptr<Index>(std::move(index));
 }
 
+ByteRange RangeOf(const std::string& shard_path, const ItemPlace& item) {
+  return {item.file.empty() ? shard_path : item.file, item.offset, item.size};
+}
+
+ByteRange RangeOfText(const SamplePlaces& places) {
+  return {places.shard_path, places.text_offset, places.text_size};
+}
+
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out) {
   return ReadIndexed(item.file.empty() ? shard_path : item.file, item.offset, item.checksum, source, out);

@@ -57,6 +57,10 @@ class Index {
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out);
 
+// What ReadItem and ConversationReader::Read will ask the source for (ByteSource::Expect).
+ByteRange RangeOf(const std::string& shard_path, const ItemPlace& item);
+ByteRange RangeOfText(const SamplePlaces& places);
+
 // Reads text members and parses them into the conversations that the index builder saw. It reuses its memory.
 // Thread safety: none; a reader belongs to one thread.
 class ConversationReader {

@@ -8,6 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "core/address.h"
 #include "core/failure.h"
 #include "core/status.h"
 #include "core/utf8.h"
@@ -18,6 +19,8 @@
 
 namespace evenkeel::dataset {
 namespace {
+
+constexpr size_t kStampsAtOnce = 4096;
 
 // True for errors of the data, which are the same on every machine; false for errors of this attempt.
 bool IsPermanent(const absl::Status& status) {
@@ -62,6 +65,13 @@ const SampleMember* FirstOf(MemberKind kind, const std::vector<SampleMember>& me
     if (first == nullptr || SuffixBefore(member.suffix, first->suffix)) first = &member;
   }
   return first;
+}
+
+// The medium of that name in the row itself; null: there is none.
+const SampleMember* HeldIn(const ScannedSample& row, std::string_view name) {
+  const auto held = std::find_if(row.members.begin() + 1, row.members.end(),
+                                 [&](const SampleMember& member) { return member.suffix == name; });
+  return held == row.members.end() ? nullptr : &*held;
 }
 
 // Pictures in rows often have a wrong suffix, and their loaders look at the bytes alone. The suffix of other media
@@ -195,11 +205,8 @@ absl::Status ShardBuilder::FindRow(const DatasetSpec& dataset, const std::string
   for (const MediaReference& reference : (*parsed)->references) {
     ItemPlace& item = place.items.emplace_back();
     item.facts.medium = reference.medium;
-    const auto held =
-        std::find_if(sample.members.begin() + 1, sample.members.end(), [&](const SampleMember& member) {
-          return reference.name.has_value() && member.suffix == *reference.name;
-        });
-    if (held == sample.members.end()) {
+    const SampleMember* held = reference.name.has_value() ? HeldIn(sample, *reference.name) : nullptr;
+    if (held == nullptr) {
       EVENKEEL_RETURN_IF_ERROR(FindFile(dataset, shard_path, reference, item, refusal));
       if (!refusal.reason.empty()) return absl::OkStatus();
     } else {
@@ -414,15 +421,59 @@ absl::Status ShardBuilder::StoreLengths(const DatasetSpec& dataset, const Length
   return absl::OkStatus();
 }
 
+std::vector<std::string> ShardBuilder::FilesOf(const DatasetSpec& dataset, const std::string& shard_path,
+                                               SampleScanner& scanner, const ScannedSample& sample) const {
+  std::vector<std::string> paths;
+  PlaceRecord place;
+  SampleText text;
+  Refusal refusal;
+  if (!sample.reason.empty() || !sample.is_row ||
+      !ReadText(scanner, sample.members[0], place, text, refusal).ok() || !refusal.reason.empty()) {
+    return paths;
+  }
+  const absl::StatusOr<const ParsedText*> parsed = text.parser.ParseRow(text.bytes, dataset.fields, limits_);
+  if (!parsed.ok()) return paths;
+  const std::string folder = MediaFolder(dataset, shard_path);
+  for (const MediaReference& reference : (*parsed)->references) {
+    if (!reference.name || HeldIn(sample, *reference.name) != nullptr) continue;
+    const absl::StatusOr<std::string> name = RelativeMediaName(*reference.name, folder);
+    if (name.ok()) paths.push_back(MediaPath(folder, *name));
+  }
+  return paths;
+}
+
+absl::StatusOr<std::vector<ScannedSample>> ShardBuilder::NextRows(const DatasetSpec& dataset,
+                                                                  const std::string& shard_path,
+                                                                  SampleScanner& scanner,
+                                                                  std::unique_ptr<Expected>& held) const {
+  const bool are_far = MediaAreFiles(dataset) && IsAddress(MediaFolder(dataset, shard_path));
+  std::vector<ScannedSample> rows;
+  std::vector<std::string> paths;
+  while (rows.size() < (are_far ? MediaSource::kRowsAtOnce : 1)) {
+    EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner.Next());
+    if (!sample) break;
+    if (are_far) {
+      for (std::string& path : FilesOf(dataset, shard_path, scanner, *sample))
+        paths.push_back(std::move(path));
+    }
+    rows.push_back(*std::move(sample));
+  }
+  if (!paths.empty()) held = source_.Hold(paths);
+  return rows;
+}
+
 absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry,
                                 std::string* media) {
   ShardContent shard(source_, path, entry.size);
   const std::unique_ptr<SampleScanner> scanner = MakeScanner(dataset, shard, path, entry.size, limits_);
   Columns columns;
   for (;;) {
-    EVENKEEL_ASSIGN_OR_RETURN(std::optional<ScannedSample> sample, scanner->Next());
-    if (!sample) break;
-    EVENKEEL_RETURN_IF_ERROR(AddSample(dataset, path, *scanner, *sample, columns));
+    std::unique_ptr<Expected> held;
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ScannedSample> samples,
+                              NextRows(dataset, path, *scanner, held));
+    if (samples.empty()) break;
+    for (const ScannedSample& sample : samples)
+      EVENKEEL_RETURN_IF_ERROR(AddSample(dataset, path, *scanner, sample, columns));
   }
   EVENKEEL_ASSIGN_OR_RETURN(entry.content, shard.Finish());
   if (MediaAreFiles(dataset)) {
@@ -453,16 +504,20 @@ absl::StatusOr<std::string> ShardBuilder::MediaStamp(const DatasetSpec& dataset,
   if (missing) return std::string();
   const std::string folder = MediaFolder(dataset, path);
   Digester stamps;
+  std::vector<std::string> paths;
   for (uint64_t i = 0; i < places.num_places(); ++i) {
     EVENKEEL_ASSIGN_OR_RETURN(PlaceRecord place, places.Read(i));
     LocateFiles(folder, place.items);
-    for (const ItemPlace& item : place.items) {
-      if (item.file.empty()) continue;
-      const absl::StatusOr<std::string> stamp = source_.Stamp(item.file);
+    for (ItemPlace& item : place.items) {
+      if (!item.file.empty()) paths.push_back(std::move(item.file));
+    }
+    if (paths.size() < kStampsAtOnce && i + 1 < places.num_places()) continue;
+    for (const absl::StatusOr<std::string>& stamp : source_.StampsOf(paths)) {
       if (absl::IsNotFound(stamp.status()) || absl::IsInvalidArgument(stamp.status())) return std::string();
       EVENKEEL_RETURN_IF_ERROR(stamp.status());
       stamps.Update(absl::StrCat(*stamp, "\n"));
     }
+    paths.clear();
   }
   return stamps.Finish().Hex();
 }

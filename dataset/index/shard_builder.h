@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@
 #include "dataset/format/sample_scanner.h"
 #include "dataset/index/columns.h"
 #include "dataset/index/index_folder.h"
+#include "dataset/index/media_source.h"
 #include "dataset/index/shard_content.h"
 
 namespace evenkeel::dataset {
@@ -35,6 +38,9 @@ class ByteBudget {
 
 class ShardBuilder {
  public:
+  // Larger media of stores are read one by one.
+  static constexpr uint64_t kMaxHeldMediumBytes = 32 << 20;
+
   // All arguments must outlive the builder. `files` reads the index folder, `source` the shards.
   ShardBuilder(const Job& job, const std::string& folder, const Measurer& measurer, ByteSource& source,
                ByteSource& files, PageCache& cache)
@@ -42,7 +48,7 @@ class ShardBuilder {
         limits_(job.limits),
         folder_(folder),
         measurer_(measurer),
-        source_(source),
+        source_(source, kMaxHeldMediumBytes),
         files_(files),
         cache_(cache) {}
 
@@ -75,6 +81,14 @@ class ShardBuilder {
   static void CheckColumns(const absl::Status& columns, Refusal& refusal);
   absl::Status AddSample(const DatasetSpec& dataset, const std::string& shard_path, SampleScanner& scanner,
                          const ScannedSample& sample, Columns& columns);
+  // The media of a row that are files, as paths for the source; none where something is wrong with the row.
+  std::vector<std::string> FilesOf(const DatasetSpec& dataset, const std::string& shard_path,
+                                   SampleScanner& scanner, const ScannedSample& sample) const;
+  // The next rows, whose media are held meanwhile if they are objects of a store; none: the shard ends. Of other
+  // formats one sample.
+  absl::StatusOr<std::vector<ScannedSample>> NextRows(const DatasetSpec& dataset,
+                                                      const std::string& shard_path, SampleScanner& scanner,
+                                                      std::unique_ptr<Expected>& held) const;
   // Finds text, conversation, items and media, without facts. OK with a reason set: excluded.
   absl::Status FindItems(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
                          SampleText& text, Refusal& refusal) const;
@@ -105,7 +119,8 @@ class ShardBuilder {
   const Limits& limits_;
   const std::string folder_;
   const Measurer& measurer_;
-  ByteSource& source_;
+  // Of mutable state it has what is held, behind a lock.
+  mutable MediaSource source_;
   ByteSource& files_;
   PageCache& cache_;
   ByteBudget media_{1ull << 30};

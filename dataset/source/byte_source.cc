@@ -207,6 +207,17 @@ class FileSource : public ByteSource {
 
 }  // namespace
 
+absl::StatusOr<WholeObject> ByteSource::ReadWhole(const std::string& path, uint64_t max_bytes) {
+  WholeObject object;
+  // Before it is read: an object that changes meanwhile gets another stamp.
+  EVENKEEL_ASSIGN_OR_RETURN(object.stamp, Stamp(path));
+  EVENKEEL_ASSIGN_OR_RETURN(object.size, Size(path));
+  if (object.size > max_bytes) return object;
+  object.bytes.resize(object.size);
+  EVENKEEL_RETURN_IF_ERROR(ReadAt(path, 0, object.bytes));
+  return object;
+}
+
 std::unique_ptr<ByteSource> MakeFileSource(size_t max_open_files) {
   return std::make_unique<FileSource>(max_open_files);
 }

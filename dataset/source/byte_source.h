@@ -27,6 +27,34 @@ inline constexpr std::string_view kConfined = "/./";
 // A stamp that begins so is an object's ETag, which is the same on every machine.
 inline constexpr std::string_view kETagMark = "etag ";
 
+struct ByteRange {
+  std::string path;
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
+struct WholeObject {
+  uint64_t size = 0;
+  std::string stamp;             // as ByteSource::Stamp
+  std::vector<std::byte> bytes;  // none if there are more than were asked for
+};
+
+// The interest of one reader in ranges that it announced; ends with it.
+class Expected {
+ public:
+  virtual ~Expected() = default;
+};
+
+// What a source has read, since it was made.
+struct ReadCounts {
+  // Ranges of far objects: fetched before they were read, still on their way then, and read without an announcement.
+  uint64_t ready = 0, late = 0, direct = 0;
+  uint64_t bytes_ahead = 0;  // requested, or fetched and not yet read, now
+  uint64_t cache_hits = 0, cache_misses = 0;
+  uint64_t cache_damaged = 0;    // among the misses
+  uint64_t cache_unwritten = 0;  // ranges that the cache's disk did not take
+};
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -42,11 +70,22 @@ class ByteSource {
   }
   // Fills `out` from `offset`. OutOfRange: the object ends earlier; otherwise as Size.
   virtual absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) = 0;
+  // An object of at most `max_bytes` with its size and stamp, of a far one by a single request; of a larger one these
+  // alone. Errors as ReadAt; the stamp is that of the bytes.
+  virtual absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes);
   // The objects that an address with * or ? in its last component stands for, in the order of their names; none: an
   // empty list. InvalidArgument: cannot be listed; otherwise as Size.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) {
     return absl::InvalidArgumentError(pattern + ": cannot be listed");
   }
+  // Announces what ReadAt will be asked for, each range once, about in this order; a lower `turn` comes first. A source of
+  // far objects fetches it meanwhile, as its bounds allow. Reading is the same without, but slower. Null: nothing is
+  // fetched ahead. The source must outlive the result.
+  virtual std::unique_ptr<Expected> Expect(std::vector<ByteRange> ranges, uint64_t turn) {
+    static_cast<void>(ranges), static_cast<void>(turn);
+    return nullptr;
+  }
+  virtual ReadCounts counts() const { return {}; }
   // Drops cached state of an object, so that the next read uses the present file: a file that was replaced by
   // rename stays readable through an open descriptor.
   virtual void Forget(const std::string& path) { static_cast<void>(path); }

@@ -35,13 +35,16 @@ EvenkeelText Text(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// "s3://bucket" and "a/b.tar" of "s3://bucket/a/b.tar".
+// "s3://bucket" and "a/b.tar" of "s3://bucket/a/b.tar"; "hf://datasets/owner/name@revision" and the rest.
 struct Parts {
   std::string_view store;
   std::string_view key;
 };
 Parts PartsOf(std::string_view address) {
-  const size_t slash = address.find('/', SchemeOf(address).size() + 3);
+  const std::string_view scheme = SchemeOf(address);
+  size_t slash = address.find('/', scheme.size() + 3);
+  for (int i = 0; scheme == "hf" && i < 2 && slash != std::string_view::npos; ++i)
+    slash = address.find('/', slash + 1);
   if (slash == std::string_view::npos) return {address, {}};
   return {address.substr(0, slash), address.substr(slash + 1)};
 }
@@ -57,6 +60,10 @@ std::string WithoutMark(const std::string& address) {
 std::string Quoted(std::string_view etag) {
   if (etag.empty() || etag.front() == '"' || etag.starts_with("W/")) return std::string(etag);
   return absl::StrCat("\"", std::string(etag), "\"");
+}
+
+std::string StampOf(const std::string& etag) {
+  return etag.empty() ? std::string() : absl::StrCat(std::string(kETagMark), etag);
 }
 
 absl::StatusCode CodeOf(int32_t code) {
@@ -120,8 +127,7 @@ class StoreSource : public ByteSource {
   absl::StatusOr<std::string> Stamp(const std::string& path) override {
     if (!IsAddress(path)) return files_->Stamp(path);
     EVENKEEL_ASSIGN_OR_RETURN(const Object object, Find(WithoutMark(path), IsConfined(path)));
-    if (object.etag.empty()) return std::string();
-    return absl::StrCat(std::string(kETagMark), object.etag);
+    return StampOf(object.etag);
   }
 
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
@@ -140,6 +146,20 @@ class StoreSource : public ByteSource {
     }
     return StatusOf(evenkeel_store_read(store, Text(PartsOf(address).key), Text(object.etag), offset,
                                         reinterpret_cast<uint8_t*>(out.data()), out.size()));
+  }
+
+  absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
+    if (!IsAddress(path)) return files_->ReadWhole(path, max_bytes);
+    const std::string address = WithoutMark(path);
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, Open(PartsOf(address).store));
+    EvenkeelObject seen{};
+    EvenkeelText body{};
+    EVENKEEL_RETURN_IF_ERROR(
+        StatusOf(evenkeel_store_read_whole(store, Text(PartsOf(address).key), max_bytes, &seen, &body)));
+    WholeObject object{.size = seen.num_bytes, .stamp = StampOf(Quoted(View(seen.etag)))};
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(body.bytes, body.num_bytes));
+    object.bytes.assign(bytes.begin(), bytes.end());
+    return object;
   }
 
   absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
@@ -161,7 +181,8 @@ class StoreSource : public ByteSource {
       const std::string_view key = View(object.key);
       if (!Matches(name, key.substr(key.rfind('/') + 1))) continue;
       out.push_back(absl::StrCat(std::string(parts.store), "/", std::string(key)));
-      Keep(out.back(), {object.num_bytes, Quoted(View(object.etag))});
+      // Without an ETag the object itself is asked when it is needed.
+      if (object.etag.num_bytes > 0) Keep(out.back(), {object.num_bytes, Quoted(View(object.etag))});
     }
     return out;
   }
@@ -260,7 +281,7 @@ StoreCounts CountsOfStores() {
   evenkeel_store_counts(&counts);
   // A request that failed since it was counted is in both or in none.
   return {counts.requests, std::min(counts.failed_requests, counts.requests), counts.bytes,
-          counts.request_microseconds};
+          counts.request_microseconds, counts.repeated_requests};
 }
 
 absl::Status ListShards(ByteSource& source, Job& job) {

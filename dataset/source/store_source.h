@@ -1,4 +1,4 @@
-// Objects of stores (s3://, gs://, az://) and of HTTP servers, read by ranges through the library in rust/.
+// Objects of stores (s3://, gs://, az://), of the Hugging Face hub (hf://) and of HTTP servers, read by ranges through the library in rust/.
 //
 // The first look at an object keeps its size and ETag. Every later read is made on condition of that ETag, so that an
 // object which changed is an error that names both, and never a mixture of two contents.
@@ -29,6 +29,7 @@ struct StoreCounts {
   uint64_t failed_requests = 0;  // without an answer, or with one of 400 and above
   uint64_t bytes = 0;            // of bodies
   uint64_t microseconds = 0;     // from requests to the head of their answers
+  uint64_t repeated = 0;         // made a second time because the first was slow
 };
 StoreCounts CountsOfStores();
 

@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::{select, Either};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -16,11 +18,12 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{
-    Attribute, BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, RetryConfig,
+    Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, RetryConfig,
 };
 use percent_encoding::percent_decode_str;
+use reqwest::header::{HeaderMap, HeaderValue, AUTHORIZATION};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use url::{Host, Url};
 
 use crate::{bytes_of, caught, free, last_error, EvenkeelText, REFUSED};
@@ -45,6 +48,16 @@ const DEADLINE_TIMEOUTS: u32 = 8;
 /// Times that a body without an ETag, one that ends early, or a wrong range is asked for again.
 const CONTINUATIONS: usize = 3;
 const MAX_REDIRECTS: usize = 5;
+/// Of one folder of the hub.
+const MAX_LISTED: usize = 2_000_000;
+const HUB_ADVICE: &str = "; check the name and revision, and for a private or gated repository HF_TOKEN or 'hf auth login'";
+/// A request without an answer for this many deviations beyond the usual time is made a second time, as is one whose body
+/// stands still for as long; but never sooner than SOONEST, and not for more than one request in twenty.
+const SLOW_DEVIATIONS: u64 = 6;
+const SOONEST: Duration = Duration::from_millis(200);
+const REPEATED_SHARE: u64 = 20;
+/// Requests that may be made a second time before there is a share.
+const REPEATED_AT_FIRST: u64 = 8;
 /// Of a message that comes from outside.
 const MESSAGE_BYTES: usize = 300;
 
@@ -53,6 +66,42 @@ static REQUESTS: AtomicU64 = AtomicU64::new(0);
 static FAILED_REQUESTS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static REQUEST_MICROSECONDS: AtomicU64 = AtomicU64::new(0);
+static REPEATED_REQUESTS: AtomicU64 = AtomicU64::new(0);
+static USUAL: Mutex<Usual> = Mutex::new(Usual { answers: 0, mean: 0, deviation: 0 });
+
+/// What answers usually take, in microseconds, estimated as TCP estimates its time-outs (RFC 6298).
+struct Usual {
+    answers: u64,
+    mean: u64,
+    deviation: u64,
+}
+
+impl Usual {
+    fn note(&mut self, time: Duration) {
+        let time = time.as_micros() as u64;
+        if self.answers == 0 {
+            (self.mean, self.deviation) = (time, time / 2);
+        } else {
+            self.deviation = (3 * self.deviation + time.abs_diff(self.mean)) / 4;
+            self.mean = (7 * self.mean + time) / 8;
+        }
+        self.answers += 1;
+    }
+
+    fn slow(&self) -> Duration {
+        SOONEST.max(Duration::from_micros(self.mean + SLOW_DEVIATIONS * self.deviation))
+    }
+}
+
+fn usual() -> MutexGuard<'static, Usual> {
+    USUAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether one more request may be made a second time, which then counts as such.
+fn may_repeat() -> bool {
+    let allowed = REPEATED_AT_FIRST + REQUESTS.load(Ordering::Relaxed) / REPEATED_SHARE;
+    REPEATED_REQUESTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |repeated| (repeated < allowed).then_some(repeated + 1)).is_ok()
+}
 
 /// A code of store.h and its message.
 struct Failure {
@@ -70,7 +119,14 @@ pub struct EvenkeelStore {
     url: String,
     store: Box<dyn ObjectStore>,
     is_http: bool,
+    hub: Option<Hub>,
     deadline: Duration,
+}
+
+/// A dataset's repository of the Hugging Face hub. Its files are those of an HTTP server; its listing is the hub's.
+struct Hub {
+    client: reqwest::Client,
+    tree: Url,
 }
 
 #[repr(C)]
@@ -98,6 +154,7 @@ pub struct EvenkeelStoreCounts {
     failed_requests: u64,
     bytes: u64,
     request_microseconds: u64,
+    repeated_requests: u64,
 }
 
 /// What the last call of this thread found: texts, and views of them.
@@ -105,6 +162,7 @@ pub struct EvenkeelStoreCounts {
 struct Found {
     texts: Vec<(String, String)>,
     objects: Vec<EvenkeelObject>,
+    body: Vec<u8>,
 }
 
 thread_local! {
@@ -171,6 +229,8 @@ struct Connector {
     timeout: Duration,
     certificates: Vec<reqwest::Certificate>,
     follows_redirects: bool,
+    /// Of the hub. It is not sent on to another host.
+    token: Option<String>,
 }
 
 /// Servers of files may send their readers elsewhere, but neither to an address without TLS nor into the own network.
@@ -210,23 +270,36 @@ fn is_own_network(url: &Url) -> bool {
     is_loopback(url) || address_of(url).is_some_and(is_private)
 }
 
+impl Connector {
+    fn client(&self, connect_timeout: Duration, allow_http: bool) -> reqwest::Result<reqwest::Client> {
+        let mut headers = HeaderMap::new();
+        if let Some(mut value) = self.token.as_ref().and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok()) {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        reqwest::Client::builder()
+            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .http1_only()
+            .connect_timeout(connect_timeout.min(self.timeout))
+            .read_timeout(self.timeout)
+            .pool_max_idle_per_host(MAX_REQUESTS)
+            .pool_idle_timeout(Duration::from_secs(20)) // S3 closes idle connections earlier than most
+            .redirect(if self.follows_redirects { redirect_policy() } else { reqwest::redirect::Policy::none() })
+            .tls_certs_merge(self.certificates.iter().cloned())
+            .https_only(!allow_http)
+            .build()
+    }
+}
+
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
         // The crate's value for metadata services, which answer at once or not at all.
         let is_metadata = options.get_config_value(&ClientConfigKey::ConnectTimeout).as_deref() == Some("1s");
         let connect_timeout = if is_metadata { Duration::from_secs(1) } else { CONNECT_TIMEOUT };
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
-            .http1_only()
-            .connect_timeout(connect_timeout.min(self.timeout))
-            .read_timeout(self.timeout)
-            .pool_max_idle_per_host(MAX_REQUESTS)
-            .pool_idle_timeout(Duration::from_secs(20))  // S3 closes idle connections earlier than most
-            .redirect(if self.follows_redirects { redirect_policy() } else { reqwest::redirect::Policy::none() })
-            .tls_certs_merge(self.certificates.iter().cloned())
-            .https_only(!allow_http)
-            .build()
+        let client = self
+            .client(connect_timeout, allow_http)
             .map_err(|error| object_store::Error::Generic { store: "HTTP", source: Box::new(error) })?;
         Ok(HttpClient::new(Counted(client)))
     }
@@ -274,7 +347,7 @@ impl Options {
                 return Err(refused(format!("ca_file {}: no certificate in it", self.ca_file)));
             }
         }
-        Ok(Connector { timeout: self.timeout, certificates, follows_redirects })
+        Ok(Connector { timeout: self.timeout, certificates, follows_redirects, token: None })
     }
 
     /// Whether an endpoint without TLS may be used. Credentials travel to loopback only, unless the user says so.
@@ -371,18 +444,95 @@ fn open_http(url: &str, options: &Options) -> Outcome<Box<dyn ObjectStore>> {
     build!(HttpBuilder::new().with_url(url), options, url.starts_with("http://"), true)
 }
 
+/// As the hub's own library has it.
+fn hub_token() -> Option<String> {
+    let of_environment = || variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN"));
+    let home = || variable("HF_HOME").or_else(|| variable("HOME").map(|home| format!("{home}/.cache/huggingface")));
+    let of_file = || {
+        let path = variable("HF_TOKEN_PATH").or_else(|| home().map(|home| format!("{home}/token")))?;
+        std::fs::read_to_string(path).ok().map(|token| token.trim().to_string()).filter(|token| !token.is_empty())
+    };
+    of_environment().or_else(of_file)
+}
+
+/// `repository`: datasets/owner/name@revision.
+fn open_hub(repository: &str, options: &mut Options) -> Outcome<(Box<dyn ObjectStore>, Hub)> {
+    let (name, revision) = repository.split_once('@').ok_or_else(|| refused("no @revision"))?;
+    if options.endpoint.is_empty() {
+        options.endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_string());
+    }
+    let endpoint = options.endpoint.trim_end_matches('/').to_string();
+    let token = if options.anonymous { None } else { hub_token() };
+    options.anonymous |= token.is_none();
+    let allow_http = options.allows_http(&endpoint, "HF_ALLOW_HTTP")?;
+    // A revision with a slash ("refs%2Fpr%2F1") is written as the hub wants it.
+    let address = |text: String| Url::parse(&text).map_err(|error| refused(format!("{text}: {error}")));
+    let files = address(format!("{endpoint}/{name}/resolve/{revision}"))?;
+    let tree = address(format!("{endpoint}/api/{name}/tree/{revision}"))?;
+    let connector = || -> Outcome<Connector> { Ok(Connector { token: token.clone(), ..options.connector(true)? }) };
+    let client = connector()?.client(CONNECT_TIMEOUT, allow_http).map_err(|error| refused(error.to_string()))?;
+    let store = HttpBuilder::new()
+        .with_url(files)
+        .with_retry(options.retry())
+        .with_client_options(ClientOptions::new().with_allow_http(allow_http))
+        .with_http_connector(connector()?)
+        .build()
+        .map_err(|error| refused(reason_of(&error)))?;
+    Ok((Box::new(store), Hub { client, tree }))
+}
+
+impl Hub {
+    /// The files of a folder, without ETags: the hub's are those of its own storage.
+    async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>, (Option<u16>, String)> {
+        let mut found = Vec::new();
+        let mut url = self.tree.clone();
+        url.path_segments_mut().map_err(|()| (None, "no path".to_string()))?.extend(folder.parts().map(|part| part.as_ref().to_string()));
+        let mut next = Some(url);
+        while let Some(url) = next.take() {
+            let failed = |error: reqwest::Error| (error.status().map(|status| status.as_u16()), error.without_url().to_string());
+            REQUESTS.fetch_add(1, Ordering::Relaxed);
+            let answer = self.client.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
+            next = next_page(answer.headers(), &self.tree);
+            let body = answer.bytes().await.map_err(failed)?;
+            let entries: Vec<serde_json::Value> = serde_json::from_slice(&body).map_err(|error| (None, format!("the list: {error}")))?;
+            for entry in &entries {
+                let (Some("file"), Some(path), Some(size)) = (entry["type"].as_str(), entry["path"].as_str(), entry["size"].as_u64()) else { continue };
+                let Ok(location) = Path::parse(path) else { continue };
+                found.push(ObjectMeta { location, last_modified: Default::default(), size, e_tag: None, version: None });
+            }
+            if found.len() > MAX_LISTED {
+                return Err((None, format!("more than {MAX_LISTED} files in one folder")));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// `Link: <https://...>; rel="next"`, on the same host.
+fn next_page(headers: &HeaderMap, tree: &Url) -> Option<Url> {
+    let link = headers.get("link")?.to_str().ok()?;
+    let part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let next = tree.join(part.split_once('<')?.1.split_once('>')?.0).ok()?;
+    (next.host() == tree.host() && next.scheme() == tree.scheme()).then_some(next)
+}
+
 fn open(url: &str, mut options: Options) -> Outcome<EvenkeelStore> {
     let _threads = runtime()?.enter();
     let (scheme, bucket) = url.split_once("://").ok_or_else(|| refused("not an address"))?;
+    let mut hub = None;
     let store = match scheme {
+        "hf" => open_hub(bucket, &mut options).map(|(store, found)| {
+            hub = Some(found);
+            store
+        }),
         "s3" => open_s3(bucket, &mut options),
         "gs" => open_google(bucket, &mut options),
         "az" => open_azure(bucket, &mut options),
         "http" | "https" => open_http(url, &options),
-        _ => Err(refused(format!("'{scheme}://' is not one of s3://, gs://, az://, https://, http://"))),
+        _ => Err(refused(format!("'{scheme}://' is not one of s3://, gs://, az://, hf://, https://, http://"))),
     }?;
     let deadline = options.timeout * DEADLINE_TIMEOUTS;
-    Ok(EvenkeelStore { url: url.to_string(), store, is_http: scheme.starts_with("http"), deadline })
+    Ok(EvenkeelStore { url: url.to_string(), store, is_http: scheme.starts_with("http") || hub.is_some(), hub, deadline })
 }
 
 fn shortened(text: &str) -> String {
@@ -420,6 +570,9 @@ impl EvenkeelStore {
         let status = answer_of(&outer).map(|(status, _)| status);
         let says = |text: &str| outer.contains(text) || reason.contains(text);
         let (code, advice) = match error {
+            // The hub hides what one may not see.
+            NotFound { .. } if self.hub.is_some() => (NOT_FOUND, HUB_ADVICE),
+            PermissionDenied { .. } | Unauthenticated { .. } if self.hub.is_some() => (DENIED, HUB_ADVICE),
             NotFound { .. } => (NOT_FOUND, ""),
             PermissionDenied { .. } | Unauthenticated { .. } => (DENIED, "; check the credentials and their rights to read and list"),
             Precondition { .. } => (CHANGED, ""),
@@ -467,17 +620,37 @@ impl EvenkeelStore {
     async fn head(&self, key: &str) -> Outcome<ObjectMeta> {
         let path = self.path_of(key)?;
         let _permit = PERMITS.acquire().await;
-        let options = GetOptions { head: true, ..Default::default() };
+        // The hub leads to signed addresses, which need not be good for asking alone.
+        let options = match self.hub {
+            Some(_) => GetOptions { range: Some(GetRange::Bounded(0..1)), ..Default::default() },
+            None => GetOptions { head: true, ..Default::default() },
+        };
         let found = self.store.get_opts(&path, options).await.map_err(|error| self.failure(key, &error))?;
-        let is_page = found.attributes.get(&Attribute::ContentType).is_some_and(|kind| kind.starts_with("text/html"));
+        self.check_page(key, &found.attributes)?;
+        Ok(found.meta)
+    }
+
+    fn check_page(&self, key: &str, attributes: &Attributes) -> Outcome<()> {
+        let is_page = attributes.get(&Attribute::ContentType).is_some_and(|kind| kind.starts_with("text/html"));
         if self.is_http && is_page && !key.ends_with(".html") && !key.ends_with(".htm") {
             let message = format!("{}: the server answers with an HTML page instead of data: a page for logging in?", self.name_of(key));
             return Err(Failure { code: DENIED, message });
         }
-        Ok(found.meta)
+        Ok(())
     }
 
     async fn list(&self, folder: &str) -> Outcome<Vec<ObjectMeta>> {
+        if let Some(hub) = &self.hub {
+            let path = self.path_of(folder)?;
+            let _permit = PERMITS.acquire().await;
+            let mut objects = hub.list(&path).await.map_err(|(status, why)| match status {
+                Some(401 | 403) => Failure { code: DENIED, message: format!("{}: {why}{HUB_ADVICE}", self.name_of(folder)) },
+                Some(404) => Failure { code: NOT_FOUND, message: format!("{}: {why}{HUB_ADVICE}", self.name_of(folder)) },
+                _ => Failure { code: UNAVAILABLE, message: format!("{}: {why}", self.name_of(folder)) },
+            })?;
+            objects.sort_by(|left, right| left.location.as_ref().cmp(right.location.as_ref()));
+            return Ok(objects);
+        }
         if self.is_http {
             return Err(refused(format!("{}: an HTTP server cannot be listed; name its files, or a range {{000..127}}", self.url)));
         }
@@ -504,13 +677,46 @@ impl EvenkeelStore {
         }
     }
 
+    /// The head of an answer, with the permit that its body needs. Of a slow request and its second one the first good
+    /// answer counts, and the other is given up.
+    async fn answer(&self, path: &Path, options: GetOptions) -> object_store::Result<(GetResult, SemaphorePermit<'static>)> {
+        let first = async {
+            let permit = PERMITS.acquire().await.expect("never closed");
+            let begin = Instant::now();
+            let answer = self.store.get_opts(path, options.clone()).await?;
+            usual().note(begin.elapsed());
+            Ok((answer, permit))
+        };
+        let mut first = pin!(first);
+        let slow = usual().slow();
+        match tokio::time::timeout(slow, &mut first).await {
+            Ok(answer) => return answer,
+            // Not where requests wait for a permit: that would take it from others.
+            Err(_) if PERMITS.available_permits() == 0 || !may_repeat() => return first.await,
+            Err(_) => {}
+        }
+        let second = pin!(async {
+            let permit = PERMITS.acquire().await.expect("never closed");
+            Ok((self.store.get_opts(path, options.clone()).await?, permit))
+        });
+        match select(first, second).await {
+            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(_), first)) => first.await,
+        }
+    }
+
     async fn read_range(&self, key: &str, path: &Path, etag: &str, offset: u64, out: &mut [u8]) -> Outcome<()> {
         let mut filled = 0;
         let mut why = String::new();
-        for attempt in 0..=CONTINUATIONS {
-            if attempt > 0 {
+        let mut attempt = 0;
+        let mut stood_still = false;
+        while attempt <= CONTINUATIONS {
+            // What stands still is asked for again at once, without it counting as a failure, but once only.
+            if attempt > 0 && !std::mem::take(&mut stood_still) {
                 tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
             }
+            attempt += 1;
             let begin = offset + filled as u64;
             let options = GetOptions {
                 range: Some(GetRange::Bounded(begin..offset + out.len() as u64)),
@@ -518,14 +724,12 @@ impl EvenkeelStore {
                 if_match: (!etag.is_empty() && !etag.starts_with("W/")).then(|| etag.to_string()),
                 ..Default::default()
             };
-            let permit = PERMITS.acquire().await;
-            let answer = match self.store.get_opts(path, options).await {
+            let (answer, permit) = match self.answer(path, options).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    drop(permit);
                     let failure = self.failure(key, &error);
                     // A range that was not asked for: the next answer may be right.
-                    if failure.code == UNAVAILABLE && failure.message.contains("Requested") && attempt < CONTINUATIONS {
+                    if failure.code == UNAVAILABLE && failure.message.contains("Requested") && attempt <= CONTINUATIONS {
                         continue;
                     }
                     return Err(if failure.code == CHANGED { self.changed_since(key, etag).await } else { failure });
@@ -538,7 +742,16 @@ impl EvenkeelStore {
             }
             let mut body = answer.into_stream();
             loop {
-                match body.next().await {
+                let slow = usual().slow();
+                let next = match tokio::time::timeout(slow, body.next()).await {
+                    Ok(next) => next,
+                    Err(_) if attempt == 1 && may_repeat() => {
+                        stood_still = true;
+                        break;
+                    }
+                    Err(_) => body.next().await,
+                };
+                match next {
                     Some(Ok(bytes)) => {
                         let count = bytes.len().min(out.len() - filled);
                         out[filled..filled + count].copy_from_slice(&bytes[..count]);
@@ -555,12 +768,44 @@ impl EvenkeelStore {
                     }
                 }
             }
+            drop((body, permit));
             if filled == out.len() {
                 return Ok(());
             }
         }
         let message = format!("{}: {filled} of {} bytes at byte {offset} were delivered: {why}", self.name_of(key), out.len());
         Err(Failure { code: UNAVAILABLE, message })
+    }
+
+    async fn read_whole(&self, key: &str, max_bytes: u64) -> Outcome<(ObjectMeta, Vec<u8>)> {
+        let path = self.path_of(key)?;
+        let mut why = String::new();
+        for attempt in 0..=CONTINUATIONS {
+            if attempt > 0 {
+                tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
+            }
+            let (answer, permit) = self.answer(&path, GetOptions::default()).await.map_err(|error| self.failure(key, &error))?;
+            self.check_page(key, &answer.attributes)?;
+            let meta = answer.meta.clone();
+            if meta.size > max_bytes {
+                return Ok((meta, Vec::new()));
+            }
+            let mut bytes = Vec::with_capacity(meta.size as usize);
+            let mut body = answer.into_stream();
+            while let Some(next) = body.next().await {
+                match next {
+                    Ok(next) if (bytes.len() + next.len()) as u64 <= meta.size => bytes.extend_from_slice(&next),
+                    Ok(_) => why = "the body is longer than announced".to_string(),
+                    Err(error) => why = reason_of(&error),
+                }
+            }
+            drop((body, permit));
+            BYTES.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            if bytes.len() as u64 == meta.size {
+                return Ok((meta, bytes));
+            }
+        }
+        Err(Failure { code: UNAVAILABLE, message: format!("{}: not all of it was delivered: {why}", self.name_of(key)) })
     }
 
     async fn read(&self, key: &str, etag: &str, offset: u64, out: &mut [u8]) -> Outcome<()> {
@@ -665,6 +910,31 @@ pub unsafe extern "C" fn evenkeel_store_read(
 }
 
 /// # Safety
+/// As `evenkeel_store_head`; `bytes` must be writable.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_store_read_whole(
+    store: *const EvenkeelStore,
+    key: EvenkeelText,
+    max_bytes: u64,
+    out: *mut EvenkeelObject,
+    bytes: *mut EvenkeelText,
+) -> i32 {
+    let store = &*store;
+    guarded(|| {
+        let key = key_of(key)?;
+        let (object, body) = store.wait(key, store.read_whole(key, max_bytes))?;
+        FOUND.with(|found| {
+            let found = &mut *found.borrow_mut();
+            keep(found, vec![object]);
+            found.body = body;
+            *out = found.objects.remove(0);
+            *bytes = EvenkeelText { bytes: found.body.as_ptr(), num_bytes: found.body.len() };
+        });
+        Ok(())
+    })
+}
+
+/// # Safety
 /// `out` must be writable.
 #[no_mangle]
 pub unsafe extern "C" fn evenkeel_store_counts(out: *mut EvenkeelStoreCounts) {
@@ -673,6 +943,7 @@ pub unsafe extern "C" fn evenkeel_store_counts(out: *mut EvenkeelStoreCounts) {
         failed_requests: FAILED_REQUESTS.load(Ordering::Relaxed),
         bytes: BYTES.load(Ordering::Relaxed),
         request_microseconds: REQUEST_MICROSECONDS.load(Ordering::Relaxed),
+        repeated_requests: REPEATED_REQUESTS.load(Ordering::Relaxed),
     };
 }
 

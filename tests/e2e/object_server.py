@@ -100,6 +100,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self):
+        with self.server.lock:
+            self.server.now += 1
+            self.server.most_at_once = max(self.server.most_at_once, self.server.now)
+        try:
+            self.give_any()
+        finally:
+            with self.server.lock:
+                self.server.now -= 1
+
+    def give_any(self):
         time.sleep(self.server.latency)
         path, _, query = self.path.partition("?")
         if path == "/login":
@@ -120,6 +130,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "reset":
             self.note(0)
             return self.break_connection()
+        if fault == "slow":
+            self.server.stopped.wait(5)
         values = dict(urllib.parse.parse_qsl(query))
         if "list-type" in values:
             return self.list_objects(path.strip("/"), values)
@@ -184,8 +196,8 @@ class ObjectServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, folder, secret=SECRET, certificate=None):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, folder, secret=SECRET, certificate=None, handler=Handler):
+        super().__init__(("127.0.0.1", 0), handler)
         self.folder, self.secret = pathlib.Path(folder), secret
         self.scheme = "http"
         if certificate is not None:
@@ -195,6 +207,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
             self.scheme = "https"
         self.lock = threading.Lock()
         self.requests, self.faults = [], []
+        self.now, self.most_at_once = 0, 0
         self.latency, self.salt, self.redirect = 0, b"", None
         self.has_ranges, self.has_conditions, self.quotes_etags = True, True, True
         self.change_after = None  # ranges, then every object has another ETag

@@ -3,13 +3,16 @@
 import json
 import random
 import shutil
+import time
 
 import pytest
 
 import certificates
 import harness
 import media
+import prometheus
 import test_formats
+from hub_server import TOKEN, HubServer
 from object_server import SECRET, ObjectServer, environment
 
 SHARDS = 3
@@ -37,10 +40,32 @@ def index_of(job, server=None, check=True, **env):
     return harness.run("index", "--job", job, "--json", env=environment_of(server, **env), check=check)
 
 
-def steps_of(job, env, while_it_serves=lambda: None):
-    with harness.Fleet(job, 1, env=env) as fleet:
+def steps_of(job, env, while_it_serves=lambda: None, options=()):
+    with harness.Fleet(job, 1, *options, env=env) as fleet:
         while_it_serves()
         return harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 3, env=env).steps
+
+
+def settled(worker):
+    """The metrics of a worker that has nothing to do any more: its counts of reads are taken from time to time."""
+    end, before, since = time.monotonic() + 30, None, time.monotonic()
+    while time.monotonic() - since < 2.5 and time.monotonic() < end:
+        families = prometheus.scrape(worker.facts["metrics"])
+        now = [families[f"evenkeel_{name}_total"].samples for name in ("store_reads", "store_requests", "cache_reads")]
+        before, since = now, since if now == before else time.monotonic()
+        time.sleep(0.1)
+    return families
+
+
+def read_by(job, server, *options):
+    """The steps, the worker's metrics after them by name and outcome, and the ranges that it requested."""
+    env = environment_of(server)
+    with harness.Fleet(job, 1, "--metrics", "127.0.0.1:0", *options, env=env) as fleet:
+        server.requests.clear()
+        steps = harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 3, env=env).steps
+        families = settled(fleet.workers[0])
+    ranges = sum(request.range is not None for request in server.requests)
+    return steps, families, ranges
 
 
 def delivered(folder, dataset, server=None):
@@ -61,6 +86,48 @@ def test_every_source_delivers_the_same_stream(tmp_path, objects, source):
         assert all(request.status in (200, 206) for request in server.requests)
 
 
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory, objects):
+    """The shards as the files of a dataset's repository."""
+    folder = tmp_path_factory.mktemp("hub")
+    shutil.copytree(objects[0] / "photos" / "train", folder / "owner" / "photos" / "main" / "train")
+    return folder
+
+
+def hub_environment(server, tmp_path, **more):
+    """Without the token of whoever runs the tests."""
+    return {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path), "HF_TOKEN": "", "HUGGING_FACE_HUB_TOKEN": "", **more}
+
+
+@pytest.mark.parametrize("shards", ["data-{000..002}.tar", "data-*.tar"])
+def test_a_repository_of_the_hub_is_read_in_place(tmp_path, objects, hub, shards):
+    job = test_formats.write_job(tmp_path, f'shards: ["hf://datasets/owner/photos@main/train/{shards}"]')
+    with HubServer(hub) as server:
+        env = hub_environment(server, tmp_path)
+        digest = json.loads(harness.run("index", "--job", job, "--json", env=env).stdout)["digest"]
+        assert (digest, steps_of(job, env)) == objects[1]
+        assert not [request for request in server.requests if request.method == "HEAD"]
+
+
+def test_a_private_repository_needs_a_token(tmp_path, objects, hub):
+    job = test_formats.write_job(tmp_path, 'shards: ["hf://datasets/owner/photos@main/train/data-*.tar"]')
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    with HubServer(hub, token=TOKEN) as server:
+        for wrong in ("", "hf_wrong"):
+            result = harness.run("index", "--job", job, check=False,
+                                 env=hub_environment(server, tmp_path / "nowhere", HF_TOKEN=wrong))
+            assert result.returncode == 1 and "HF_TOKEN" in result.stderr and "hf_wrong" not in result.stderr
+        for env in (hub_environment(server, tmp_path), hub_environment(server, tmp_path / "nowhere", HF_TOKEN=TOKEN)):
+            assert json.loads(harness.run("index", "--job", job, "--json", env=env).stdout)["digest"] == objects[1][0]
+
+
+def test_a_token_does_not_travel_without_tls(tmp_path):
+    job = test_formats.write_job(tmp_path, 'shards: ["hf://datasets/owner/photos@main/data.tar"]')
+    env = {"HF_ENDPOINT": "http://hub.example", "HF_TOKEN": TOKEN}
+    result = harness.run("index", "--job", job, env=env, check=False)
+    assert result.returncode != 0 and "has no TLS" in result.stderr and TOKEN not in result.stderr
+
+
 @pytest.mark.parametrize("write", [test_formats.as_parquet, test_formats.as_json_lines])
 def test_every_format_is_read_from_a_store(tmp_path, objects, write):
     """Also media that rows name: objects below the folder of media."""
@@ -74,6 +141,34 @@ def test_every_format_is_read_from_a_store(tmp_path, objects, write):
     expected = delivered(tmp_path / "local", local)
     with ObjectServer(tmp_path) as server:
         assert delivered(tmp_path, remote, server) == expected
+
+
+def test_media_of_rows_are_indexed_many_at_a_time(tmp_path, objects):
+    """Each by one request for its bytes, and one that sees that it did not change meanwhile."""
+    tar = objects[0] / "photos" / "train" / "data-000.tar"
+    samples = test_formats.samples_of(tar)
+    (tmp_path / "bucket").mkdir()
+    dataset = test_formats.as_json_lines(tmp_path / "bucket", samples, tar)
+    shard = next(file for file in (tmp_path / "bucket").iterdir() if file.is_file())
+    remote = dataset.replace('["', '["s3://bucket/').replace("media: media", "media: s3://bucket/media")
+    local = dataset.replace('["', f'["{tmp_path}/bucket/').replace("media: media", f"media: {tmp_path}/bucket/media")
+    (tmp_path / "local").mkdir()
+    expected = json.loads(index_of(test_formats.write_job(tmp_path / "local", local)).stdout)
+    with ObjectServer(tmp_path) as server:
+        server.latency = 0.05
+        job = test_formats.write_job(tmp_path, remote)
+        found = json.loads(index_of(job, server).stdout)
+        assert found["digest"] == expected["digest"]
+        media = [request for request in server.requests if shard.name not in request.path]
+        names = {request.path for request in media}
+        assert len(names) >= 8 and len(media) == 2 * len(names)
+        assert {request.method for request in media} == {"GET", "HEAD"}
+        assert server.most_at_once >= 8
+
+        server.requests.clear()
+        assert json.loads(index_of(job, server).stdout)["digest"] == expected["digest"]
+        again = [request for request in server.requests if shard.name not in request.path]
+        assert len(again) == len(names) and {request.method for request in again} == {"HEAD"}
 
 
 FAULTS = [("slow down", "reset in body", None), ("reset", "internal error", "short body"),
@@ -93,6 +188,83 @@ def test_faults_of_a_store_change_no_byte(tmp_path, objects):
         faults = [answer for faults in FAULTS for fault in faults for answer in (fault, None)]
         steps = steps_of(job, environment_of(server), lambda: server.faults.extend(faults))
         assert steps == expected[1] and not server.faults
+
+
+def value(families, name, **labels):
+    return sum(number for (_, own), number in families[name].samples.items() if set(labels.items()) <= own)
+
+
+def test_reading_ahead_delivers_the_same_in_fewer_requests(tmp_path, objects):
+    """A sample's text and media lie next to each other, and are read for parts of one step."""
+    folder, expected = objects
+    with ObjectServer(folder) as server:
+        job = test_formats.write_job(tmp_path, f'shards: ["s3://{RANGE}"]')
+        index_of(job, server)
+        server.latency = 0.03
+        steps, families, ahead = read_by(job, server)
+        assert steps == expected[1]
+        reads = value(families, "evenkeel_store_reads_total")
+        assert value(families, "evenkeel_store_reads_total", outcome="direct") < reads / 2
+        assert value(families, "evenkeel_store_ahead_bytes") == 0
+        steps, families, alone = read_by(job, server, "--fetch-ahead", 0)
+        assert steps == expected[1] and alone == reads
+        assert ahead < alone
+
+
+def test_a_slow_request_is_made_a_second_time(tmp_path, objects):
+    folder, expected = objects
+    with ObjectServer(folder) as server:
+        job = test_formats.write_job(tmp_path, f'shards: ["s3://{RANGE}"]')
+        index_of(job, server)
+        env = environment_of(server)
+        with harness.Fleet(job, 1, "--metrics", "127.0.0.1:0", env=env) as fleet:
+            server.faults.append("slow")
+            begin = time.monotonic()
+            steps = harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 3, env=env).steps
+            assert time.monotonic() - begin < 5, "it waited for the slow answer"
+            families = settled(fleet.workers[0])
+        assert steps == expected[1] and not server.faults
+        assert value(families, "evenkeel_store_repeated_requests_total") >= 1
+
+
+def test_a_cache_on_a_disk_saves_every_request(tmp_path, objects):
+    folder, expected = objects
+    cache = tmp_path / "cache"
+    with ObjectServer(folder) as server:
+        job = test_formats.write_job(tmp_path, f'shards: ["s3://{RANGE}"]')
+        index_of(job, server)
+        steps, families, requests = read_by(job, server, "--cache-dir", cache)
+        assert steps == expected[1] and requests > 0
+        assert value(families, "evenkeel_cache_reads_total", outcome="hit") == 0
+        kept = [file for file in cache.rglob("*") if file.is_file()]
+        assert kept
+
+        steps, families, requests = read_by(job, server, "--cache-dir", cache)
+        assert steps == expected[1] and requests == 0
+        assert value(families, "evenkeel_cache_reads_total", outcome="hit") >= len(kept)
+        assert value(families, "evenkeel_cache_reads_total", outcome="miss") == 0
+
+        for file in kept[::2]:
+            data = bytearray(file.read_bytes())
+            data[len(data) // 2] ^= 1
+            file.write_bytes(data)
+        steps, families, requests = read_by(job, server, "--cache-dir", cache)
+        assert steps == expected[1] and requests > 0
+        assert value(families, "evenkeel_cache_reads_total", outcome="damaged") == len(kept[::2])
+
+
+def test_a_cache_has_nothing_of_an_object_that_changed(tmp_path, objects):
+    """The index is made again, and the cache still has the old bytes under the same address."""
+    shutil.copytree(objects[0] / "photos" / "train", tmp_path / "b")
+    job = test_formats.write_job(tmp_path, 'shards: ["s3://b/data-000.tar"]')
+    with ObjectServer(tmp_path) as server:
+        index_of(job, server)
+        before, *_ = read_by(job, server, "--cache-dir", tmp_path / "cache")
+        shutil.copy(tmp_path / "b" / "data-001.tar", tmp_path / "b" / "data-000.tar")
+        index_of(job, server)
+        after, *_ = read_by(job, server, "--cache-dir", tmp_path / "cache")
+        alone, *_ = read_by(job, server)
+    assert after == alone and after != before
 
 
 def test_an_object_that_changed_names_both_etags(tmp_path, objects):
@@ -164,6 +336,8 @@ def test_a_page_instead_of_data_is_no_data(tmp_path, objects):
     ('shards: ["s3:///a.tar"]', "no bucket"),
     ('shards: ["https://host/a.tar?X-Amz-Signature=1"]', "a query"),
     ('shards: ["a.json"], media: "ftp://b"', "not one of s3://"),
+    ('shards: ["hf://datasets/owner/name/a.tar"]', "has no revision; write name@"),
+    ('shards: ["hf://owner/name/a.tar"]', "is not hf://datasets/OWNER/NAME@REVISION/FILE"),
 ])
 def test_addresses_that_cannot_work_are_refused(tmp_path, dataset, message):
     done = index_of(test_formats.write_job(tmp_path, dataset), check=False)

@@ -9,7 +9,10 @@
 #include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
 #include "dataset/index/index_builder.h"
+#include "dataset/index/media_source.h"
 #include "dataset/order/recent_windows.h"
+#include "dataset/source/disk_cache.h"
+#include "dataset/source/fetch_ahead.h"
 #include "dataset/source/store_source.h"
 
 namespace evenkeel::dataset {
@@ -47,8 +50,21 @@ absl::Status BuildIndex(const Job& job, const Measurer& measurer, ByteSource& so
   return absl::OkStatus();
 }
 
-void LookAtObject(const Job& job) {
+void LookAtObject(const Job& job){
 #include "examples/dataset/source/store_source.h.inc"
+}
+
+absl::Status KeepOnDisk(std::span<std::byte> out) {
+#include "examples/dataset/source/disk_cache.h.inc"
+  return absl::OkStatus();
+}
+
+void HoldMedia(ByteSource& source, const std::vector<std::string>& paths) {
+#include "examples/dataset/index/media_source.h.inc"
+}
+
+void ReadAhead(uint64_t step, std::span<std::byte> out) {
+#include "examples/dataset/source/fetch_ahead.h.inc"
 }
 
 }  // namespace evenkeel::dataset
