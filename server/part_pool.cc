@@ -66,7 +66,7 @@ struct PartPool::Production {
   PartName name;
   uint64_t arrival = 0;
   absl::Time accepted;
-  std::unique_ptr<stream::PartTask> task;
+  std::shared_ptr<stream::PartTask> task;
   std::optional<Reservation> memory;  // until the part owns it
   std::shared_ptr<ReadyPart> part;    // from Begin on
   std::vector<Waiter> waiters;
@@ -153,7 +153,7 @@ PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,
                                    std::shared_ptr<PartListener> listener) {
   Calls calls;
   Answer answer;
-  ProductionPtr added;
+  std::shared_ptr<stream::PartTask> added;  // which another thread may have finished meanwhile
   {
     MutexLock lock(mutex_);
     const PartName name = task->name();
@@ -182,13 +182,13 @@ PartPool::Answer PartPool::Request(std::unique_ptr<stream::PartTask> task,
       queued_.insert(production);
       answer = Join(production, std::move(listener));
       work_.NotifyOne();
-      added = std::move(production);
+      added = production->task;
     } else {
       answer = Refuse("no memory for another part");
     }
   }
   // Units that ran before this read by themselves.
-  if (added != nullptr) added->task->Expect();
+  if (added != nullptr) added->Expect();
   Make(calls);
   return answer;
 }

@@ -49,7 +49,9 @@ void ExpectMessages(const std::vector<Case>& cases) {
 TEST(JobErrors, AddressesAndStoresAreChecked) {
   const std::string shards = "job.yaml:4: datasets[0].shards[0]: ";
   ExpectMessages({
-      {"a.tar", "hf://a.tar", shards + "'hf://' is not one of s3://, gs://, az://, https://, http://"},
+      {"a.tar", "ftp://a.tar",
+       shards + "'ftp://' is not one of s3://, gs://, az://, hf://, https://, http://"},
+      {"a.tar", "hf://a.tar", shards + "'hf://a.tar' is not hf://datasets/OWNER/NAME@REVISION/FILE"},
       {"[a.tar]", "['https://me:word@host/a.tar']",
        shards + "an address with a user name or password; give credentials by the environment"},
       {"[a.tar]", "['https://host/a.tar?sign=1']",

@@ -27,7 +27,8 @@ struct Shop {
   Mutex mutex;
   CondVar changed;
   bool open ABSL_GUARDED_BY(mutex) = true;
-  std::vector<uint64_t> begun ABSL_GUARDED_BY(mutex);  // steps
+  std::vector<uint64_t> expected ABSL_GUARDED_BY(mutex);  // steps
+  std::vector<uint64_t> begun ABSL_GUARDED_BY(mutex);     // steps
   size_t units_at_gate ABSL_GUARDED_BY(mutex) = 0;
   std::vector<std::pair<size_t, std::thread::id>> ran ABSL_GUARDED_BY(mutex);  // unit, thread
 
@@ -71,6 +72,10 @@ class FakeTask : public stream::PartTask {
   size_t num_units() const override { return spec_.units; }
   uint64_t scratch_bytes() const override { return spec_.scratch; }
   size_t units_at_once(size_t) const override { return spec_.at_once; }
+  void Expect() override {
+    MutexLock lock(shop_.mutex);
+    shop_.expected.push_back(spec_.step);
+  }
   void Begin(std::span<std::byte> part) override {
     EXPECT_EQ(part.size(), spec_.bytes);
     std::memset(part.data(), static_cast<int>(spec_.step), part.size());
@@ -196,6 +201,21 @@ TEST(PartPool, MakesAPartOnceAndHashesIt) {
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ(part->bytes()[i], std::byte(i < 20 ? i : 9));
   EXPECT_EQ(part->hash(), DigestOf(part->bytes()));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(part->bytes().data()) % 64, 0);
+}
+
+TEST(PartPool, AnAcceptedPartAnnouncesOnceWhatItReads) {
+  Shop shop;
+  PartPool pool({.num_threads = 3, .budget_bytes = 1000, .kept_bytes = 0}, nullptr);
+  shop.SetOpen(false);
+  const Asked one = Ask(pool, shop, {.step = 9});
+  const Asked same = Ask(pool, shop, {.step = 9});  // made already
+  const Asked refused = Ask(pool, shop, {.step = 10, .bytes = 950});
+  EXPECT_TRUE(one.answer.accepted && same.answer.accepted);
+  EXPECT_FALSE(refused.answer.accepted);
+  shop.SetOpen(true);
+  EXPECT_EQ(one.listener->Wait(), End::kReady);
+  MutexLock lock(shop.mutex);
+  EXPECT_THAT(shop.expected, ElementsAre(9));
 }
 
 TEST(PartPool, RunsShortUnitsInARowOnOneThread) {
