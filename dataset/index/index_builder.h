@@ -1,5 +1,5 @@
 // Builds the index. Shards are built independently of each other, so the caller may use any number of
-// threads; this room starts none.
+// threads; of its own it starts those alone that wait for objects of stores (dataset/index/media_source.h).
 //
 // Example:
 //     IndexBuilder builder(job, measurer, source);
