@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -91,13 +92,11 @@ class FetchAheadSource : public ByteSource {
     return IsAddress(range.path) && range.size > 0 && range.size <= options_.budget_bytes / 2;
   }
 
-  // With fewer threads than wanted less is fetched ahead, and the rest is read at once.
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const absl::Status started = Attempt([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    try {
       while (threads_.size() < options_.max_requests) threads_.emplace_back([this] { Run(); });
-      return absl::OkStatus();
-    });
-    started.IgnoreError();
+    } catch (const std::system_error&) {  // with fewer threads more is read when it is needed
+    }
   }
 
   void GiveUp(uint64_t id, const std::vector<Place>& places) ABSL_LOCKS_EXCLUDED(mutex_);
