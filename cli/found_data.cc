@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/energon.h"
 #include "core/job_syntax.h"
 #include "core/status.h"
 #include "core/utf8.h"
@@ -32,8 +33,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxFilesListed = 1000000;
 constexpr char kExpected[] =
     "expected is a folder of WebDataset shards (tar files whose members are grouped by key, for example "
-    "00000042.jpg and 00000042.json), Parquet tables, JSON lines with media as files, or texts "
-    "(docs/datasets.md)";
+    "00000042.jpg and 00000042.json), Parquet tables, JSON lines with media as files, texts, or data of "
+    "Megatron-Energon (docs/datasets.md)";
 
 // Ends of the names of what is read, the first that a folder has.
 struct Form {
@@ -164,7 +165,7 @@ absl::Status NotShards(const std::string& folder, const Listed& listed) {
 }
 
 // Sets the shards of `out` and their format.
-absl::Status FindShards(const std::string& path, FoundData& out) {
+absl::Status FindShards(const std::string& path, FoundDataset& out) {
   if (path.find("://") != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat(Printable(path), ": addresses are not read; ", kExpected, " on this machine"));
@@ -201,15 +202,15 @@ bool HasMeaning(std::string_view key) {
 
 class Looker {
  public:
-  Looker(const Limits& limits, FoundData& out)
-      : limits_(limits), source_(dataset::MakeShardSource({})), out_(out) {}
+  Looker(const Limits& limits, FoundDataset& dataset, FoundData& out)
+      : limits_(limits), source_(dataset::MakeShardSource({})), dataset_(dataset), out_(out) {}
 
   absl::StatusOr<uint64_t> SizeOf(const std::string& shard) { return source_->Size(shard); }
 
   // False: the shard has more samples than are looked at.
   absl::StatusOr<bool> LookInto(const std::string& shard) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_->Size(shard));
-    const DatasetSpec spec{.format = out_.format, .media = out_.media};
+    const DatasetSpec spec{.format = dataset_.format, .media = dataset_.media};
     const std::unique_ptr<dataset::SampleScanner> scanner =
         dataset::MakeScanner(spec, *source_, shard, size, limits_);
     for (uint64_t count = 0;; ++count) {
@@ -225,6 +226,9 @@ class Looker {
               ? (sample->is_row ? LookAtRow(shard, *sample, *scanner) : Look(shard, *sample))
               : absl::InvalidArgumentError(absl::StrCat(sample->reason, ": ", sample->detail));
       if (absl::IsUnavailable(usable)) return usable;
+      if (absl::IsFailedPrecondition(usable))
+        return absl::InvalidArgumentError(
+            absl::StrCat(shard, "/", Printable(sample->key), ": ", usable.message()));
       if (usable.ok()) continue;
       const std::string reason(usable.message().substr(0, usable.message().find(": ")));
       ++out_.unusable[reason];
@@ -271,7 +275,7 @@ class Looker {
       if (!is_held && !FindFile(shard, name)) {
         return absl::InvalidArgumentError(absl::StrCat("missing media: '", Printable(name, 200),
                                                        "' is not in ",
-                                                       dataset::MediaFolder({.media = out_.media}, shard),
+                                                       dataset::MediaFolder({.media = dataset_.media}, shard),
                                                        "; the dataset's key media names another folder"));
       }
       ++out_.suffixes[Printable(dataset::SuffixOfName(name), 40)];
@@ -286,7 +290,7 @@ class Looker {
 
   // Whether there is such a file in the folder of media. The first name that is found decides which folder that is.
   bool FindFile(const std::string& shard, const std::string& name) {
-    if (IsIn(dataset::MediaFolder({.media = out_.media}, shard), name)) return folder_is_known_ = true;
+    if (IsIn(dataset::MediaFolder({.media = dataset_.media}, shard), name)) return folder_is_known_ = true;
     if (folder_is_known_) return false;
     const fs::path folder = dataset::MediaFolder({}, shard);
     for (const fs::path& base : {folder, folder.parent_path()}) {
@@ -294,7 +298,7 @@ class Looker {
       for (const std::string_view inner : kMediaFolders) candidates.push_back(base / inner);
       for (const fs::path& candidate : candidates) {
         if (candidate.empty() || !IsIn(candidate.string(), name)) continue;
-        out_.media = candidate.string();
+        dataset_.media = candidate.string();
         return folder_is_known_ = true;
       }
     }
@@ -303,6 +307,15 @@ class Looker {
   bool IsIn(const std::string& folder, const std::string& name) {
     const absl::StatusOr<std::string> relative = dataset::RelativeMediaName(name, folder);
     return relative.ok() && source_->Size(dataset::MediaPath(folder, *relative)).ok();
+  }
+
+  // FailedPrecondition: Energon reads the sample in another way.
+  absl::Status Compare(const dataset::ScannedSample& sample, std::string_view text, std::vector<size_t> items,
+                       const dataset::ParsedText* chat) const {
+    if (!dataset_.energon.has_value()) return absl::OkStatus();
+    return CheckSameContent(
+        *dataset_.energon,
+        {.members = sample.members, .text = text, .items = std::move(items), .chat = chat, .json = root_});
   }
 
   // Returns why the sample cannot be used.
@@ -324,6 +337,7 @@ class Looker {
         std::vector<Medium> media;
         for (const dataset::MediaReference& reference : (*chat)->references)
           media.push_back(reference.medium);
+        EVENKEEL_RETURN_IF_ERROR(Compare(sample, json->suffix, *items, *chat));
         Count(media);
         ++out_.chats;
         ++out_.forms[form];
@@ -335,9 +349,10 @@ class Looker {
     EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(shard, *text));
     if (content.empty()) return absl::InvalidArgumentError("no text: the text is empty");
     if (!IsUtf8(content)) return absl::InvalidArgumentError("not UTF-8: the text");
+    const std::vector<size_t> items = dataset::PlainItems(sample.members);
+    EVENKEEL_RETURN_IF_ERROR(Compare(sample, text->suffix, items, nullptr));
     std::vector<Medium> media;
-    for (size_t item : dataset::PlainItems(sample.members))
-      media.push_back(dataset::MediumOf(sample.members[item].suffix));
+    for (size_t item : items) media.push_back(dataset::MediumOf(sample.members[item].suffix));
     Count(media);
     ++out_.captions;
     ++out_.forms[media.empty() ? "text alone" : "media with a caption"];
@@ -347,6 +362,7 @@ class Looker {
   // The form of a chat, and which of its keys have no meaning.
   std::string LookAtJson(const std::string& content) {
     const absl::StatusOr<const dataset::JsonValue*> root = json_.Parse(content, limits_.max_json_depth);
+    root_ = root.ok() ? *root : nullptr;
     if (!root.ok()) return "";
     if ((*root)->is_array()) return "a list of turns";
     std::string form;
@@ -361,9 +377,28 @@ class Looker {
   const std::unique_ptr<dataset::ByteSource> source_;
   dataset::TextParser parser_;
   dataset::JsonDocument json_;
-  bool folder_is_known_ = false;  // of media
+  const dataset::JsonValue* root_ = nullptr;  // of the latest JSON
+  bool folder_is_known_ = false;              // of media
+  FoundDataset& dataset_;
   FoundData& out_;
 };
+
+// Adds what at most `most` shards of a dataset have.
+absl::Status LookAtShards(const Limits& limits, uint64_t most, FoundDataset& dataset, FoundData& out) {
+  Looker looker(limits, dataset, out);
+  for (const std::string& shard : dataset.shards) {
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, looker.SizeOf(shard));
+    out.bytes += size;
+  }
+  const uint64_t all = dataset.shards.size(), count = std::min<uint64_t>(all, most);
+  out.shards_looked_at += count;
+  out.is_all = out.is_all && count == all;
+  for (uint64_t i = 0; i < count; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(const bool whole, looker.LookInto(dataset.shards[i * all / count]));
+    out.is_all = out.is_all && whole;
+  }
+  return absl::OkStatus();
+}
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -390,21 +425,32 @@ uint64_t FoundData::num_unusable() const {
   return total;
 }
 
-absl::StatusOr<FoundData> LookAtData(const std::string& path, const Limits& limits) {
+uint64_t FoundData::num_shards() const {
+  uint64_t total = 0;
+  for (const FoundDataset& dataset : datasets) total += dataset.shards.size();
+  return total;
+}
+
+absl::StatusOr<FoundData> LookAtData(const std::string& path, const EnergonWishes& wishes,
+                                     const Limits& limits) {
   FoundData out;
-  EVENKEEL_RETURN_IF_ERROR(FindShards(path, out));
-  Looker looker(limits, out);
-  for (const std::string& shard : out.shards) {
-    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, looker.SizeOf(shard));
-    out.bytes += size;
+  if (IsEnergon(path)) {
+    EVENKEEL_ASSIGN_OR_RETURN(out.datasets, EnergonDatasets(path, wishes));
+  } else if (!wishes.split.empty() || wishes.as_tars) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": --split and --as-tars are for data of Megatron-Energon, a folder with .nv-meta or a "
+                     "metadataset's .yaml"));
+  } else {
+    EVENKEEL_RETURN_IF_ERROR(FindShards(path, out.datasets.emplace_back(FoundDataset{.path = path})));
   }
-  out.shards_looked_at = std::min<uint64_t>(out.shards.size(), kMaxShardsLookedAt);
-  out.is_all = out.shards_looked_at == out.shards.size();
-  for (uint64_t i = 0; i < out.shards_looked_at; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(const bool whole,
-                              looker.LookInto(out.shards[i * out.shards.size() / out.shards_looked_at]));
-    out.is_all = out.is_all && whole;
-  }
+  if (out.num_shards() > kMaxShards)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": more than ", kMaxShards, " shards"));
+  const uint64_t most =
+      std::clamp<uint64_t>(kMaxShardsLookedAtOfAll / out.datasets.size(), 1, kMaxShardsLookedAt);
+  out.is_all = true;
+  for (FoundDataset& dataset : out.datasets)
+    EVENKEEL_RETURN_IF_ERROR(LookAtShards(limits, most, dataset, out));
   if (out.chats + out.captions > 0) return out;
   if (out.samples == 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": its shards have no samples; ", kExpected));

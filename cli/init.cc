@@ -26,6 +26,7 @@ constexpr size_t kListed = 12;  // names in a line
 
 struct InitArguments {
   JobWishes wishes;
+  EnergonWishes energon;
   bool force = false;
 };
 
@@ -62,8 +63,9 @@ std::string WhatShardsAre(DataFormat format) {
 }
 
 void PrintFound(const FoundData& data) {
-  Row("shards", absl::StrFormat("%d %s, %.1f MB", data.shards.size(), WhatShardsAre(data.format),
+  Row("shards", absl::StrFormat("%d %s, %.1f MB", data.num_shards(), WhatShardsAre(data.datasets[0].format),
                                 static_cast<double>(data.bytes) / 1e6));
+  if (data.datasets.size() > 1) Row("datasets", absl::StrCat(data.datasets.size()));
   Row("samples", data.is_all ? absl::StrCat(data.samples)
                              : absl::StrCat(data.samples, " looked at, the first of ", data.shards_looked_at,
                                             " shards; the index counts all"));
@@ -112,7 +114,7 @@ absl::Status Init(const InitArguments& arguments) {
   const JobWishes& wishes = arguments.wishes;
   // Known before the data are read, which may take long.
   if (!arguments.force && access(wishes.job.c_str(), F_OK) == 0) return ExistsError(wishes.job);
-  EVENKEEL_ASSIGN_OR_RETURN(const FoundData data, LookAtData(wishes.data, Limits{}));
+  EVENKEEL_ASSIGN_OR_RETURN(const FoundData data, LookAtData(wishes.data, arguments.energon, Limits{}));
   PrintFound(data);
   EVENKEEL_ASSIGN_OR_RETURN(const JobDraft draft, DraftJob(data, wishes));
   EVENKEEL_RETURN_IF_ERROR(WriteFile(wishes.job, draft.yaml, arguments.force));
@@ -129,7 +131,10 @@ void AddInitCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("init", "Write a first job for a folder of shards and a checkpoint");
   auto arguments = std::make_shared<InitArguments>();
   arguments->wishes.job = "job.yaml";
-  command->add_option("data", arguments->wishes.data, "A folder of WebDataset tar files, or one tar file")
+  command
+      ->add_option(
+          "data", arguments->wishes.data,
+          "A folder of shards, or one shard; of Megatron-Energon: a prepared folder, or a metadataset")
       ->required();
   command
       ->add_option("--processor", arguments->wishes.processor,
@@ -145,6 +150,9 @@ void AddInitCommand(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24));
   command->add_option("--chat", arguments->wishes.chat,
                       "How turns are written, as processor.chat (default: the checkpoint's template)");
+  command->add_option("--split", arguments->energon.split, "The split of Energon's data (default: train)");
+  command->add_flag("--as-tars", arguments->energon.as_tars,
+                    "Read the members of Energon's tars as they are, whatever dataset.yaml has");
   command->add_option("--date", arguments->wishes.date, "The day that a chat template writes: YYYY-MM-DD");
   command->footer(
       "It reads headers and texts of a few hundred samples, prints what it found and why it chose each "

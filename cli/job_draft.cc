@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -28,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kSamplesOfARank = 16;
+constexpr size_t kReasons = 12;  // datasets that are printed
 // `evenkeel index` fails if it excludes more.
 constexpr double kMaxShareWithout = 0.05;
 
@@ -98,18 +100,46 @@ std::string InJob(const std::string& path, const fs::path& folder) {
   return text[0] == '.' ? text : absl::StrCat("./", text);
 }
 
-// The name of a dataset: the last component of the path, without what a name must not contain.
-std::string NameOf(const std::string& path) {
-  std::error_code error;
-  fs::path whole = fs::weakly_canonical(path, error);
-  if (error) whole = path;
-  std::string name = whole.extension() == ".tar" ? whole.stem().string() : whole.filename().string();
+// A component of a path without what a name must not contain.
+std::string AsName(const fs::path& component) {
+  const bool is_file = component.extension() == ".tar" || component.extension() == ".yaml";
+  std::string name = is_file ? component.stem().string() : component.string();
   for (char& c : name) {
     const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                       c == '-' || c == '_' || c == '.';
     if (!kept) c = '-';
   }
-  return name.empty() || name == "." ? "data" : name;
+  return name == "." ? "" : name;
+}
+
+fs::path Whole(const std::string& path) {
+  std::error_code error;
+  fs::path whole = fs::weakly_canonical(path, error);
+  if (error) return path;
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+// The name of a job or dataset: the last component of the path.
+std::string NameOf(const std::string& path) {
+  const std::string name = AsName(Whole(path).filename());
+  return name.empty() ? "data" : name;
+}
+
+// Names of datasets: of those with one name, the folders around them make the difference, else a number.
+std::vector<std::string> UniqueNames(const std::vector<FoundDataset>& datasets) {
+  std::map<std::string, int> count;
+  for (const FoundDataset& dataset : datasets) ++count[NameOf(dataset.path)];
+  std::vector<std::string> names;
+  std::set<std::string> taken;
+  for (const FoundDataset& dataset : datasets) {
+    std::string name = NameOf(dataset.path);
+    const std::string around = AsName(Whole(dataset.path).parent_path().filename());
+    if (count[name] > 1 && !around.empty()) name = absl::StrCat(around, "-", name);
+    const std::string first = name;
+    for (int number = 2; !taken.insert(name).second; ++number) name = absl::StrCat(first, "-", number);
+    names.push_back(name);
+  }
+  return names;
 }
 
 // Lines of a comment with the given indent; texts come from file names and messages and have no line breaks.
@@ -144,9 +174,11 @@ class Draft {
     EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> ranks, ParseRanks(wishes_.ranks));
     num_ranks_ = ranks.size();
     EVENKEEL_ASSIGN_OR_RETURN(encoders_, ChooseEncoders(data_, wishes_.processor));
-    std::vector<std::string> names;
-    for (const std::string& shard : data_.shards) names.push_back(InJob(shard, folder_));
-    EVENKEEL_ASSIGN_OR_RETURN(patterns_, ShardPatterns(names));
+    for (const FoundDataset& dataset : data_.datasets) {
+      std::vector<std::string> shards;
+      for (const std::string& shard : dataset.shards) shards.push_back(InJob(shard, folder_));
+      EVENKEEL_ASSIGN_OR_RETURN(patterns_.emplace_back(), ShardPatterns(shards));
+    }
     samples_ = wishes_.samples != 0 ? wishes_.samples : kSamplesOfARank * num_ranks_;
     // A text without turns needs no template, and base models have none.
     chat_ = !wishes_.chat.empty() ? wishes_.chat : data_.chats == 0 ? "plain" : "";
@@ -160,7 +192,7 @@ class Draft {
     Add("seed", "0", "another seed gives another order of the samples", 0);
     Add("index", "./index",
         "a folder for the index, next to this file; `evenkeel index` or the first Loader makes it", 0);
-    Datasets(name);
+    Datasets();
     Processor();
     Add("batch", absl::StrCat("{samples: ", samples_, "}"),
         wishes_.samples != 0 ? "samples of a step, over all ranks, as asked for"
@@ -173,6 +205,7 @@ class Draft {
         "placed with the costs of all phases considered",
         0);
     Phases();
+    Exclude();
     Line(Comment("A bound on the tokens that a rank runs at once; a step then takes several microbatches:",
                  0));
     Line("# microbatch: {capacity_tokens: 16384}");
@@ -190,22 +223,53 @@ class Draft {
     reasons_.emplace_back(absl::StrCat(std::string(key), ": ", value), why);
   }
 
-  void Datasets(const std::string& name) {
+  void Datasets() {
+    names_ = UniqueNames(data_.datasets);
     Line("datasets:");
-    const std::string why = absl::StrCat(data_.shards.size(), " shards in the order of their names");
-    Line(absl::StrCat("  - name: ", Quoted(name)));
-    Line(absl::StrCat(Comment(why, 4), "    shards:"));
-    for (const std::string& pattern : patterns_) Line(absl::StrCat("      - ", Quoted(pattern)));
-    if (!data_.media.empty())
-      Add("media", Quoted(InJob(data_.media, folder_)), "the folder that the rows' media are in", 4);
-    if (data_.format == DataFormat::kParquet && encoders_.vision)
+    for (size_t i = 0; i < names_.size(); ++i) Dataset(data_.datasets[i], names_[i], patterns_[i]);
+    if (names_.size() > kReasons)
+      reasons_.emplace_back(absl::StrCat("datasets: ", names_.size() - kReasons, " more"), "in the job");
+    if (data_.datasets[0].format == DataFormat::kParquet && encoders_.vision)
       reasons_.emplace_back(
           "processor.exif_orientation: apply",
           "the default for Parquet: `datasets` turns pictures upright when it decodes them");
+  }
+
+  void Dataset(const FoundDataset& dataset, const std::string& name,
+               const std::vector<std::string>& patterns) {
+    std::vector<std::string> notes = dataset.notes;
+    if (notes.empty())
+      notes.push_back(absl::StrCat(dataset.shards.size(), " shards in the order of their names"));
+    Line(absl::StrCat("  - name: ", Quoted(name)));
+    for (const std::string& note : notes) absl::StrAppend(&yaml_, Comment(note, 4));
+    if (!dataset.weight.empty()) Line(absl::StrCat("    weight: ", dataset.weight));
+    Line("    shards:");
+    for (const std::string& pattern : patterns) Line(absl::StrCat("      - ", Quoted(pattern)));
+    if (!dataset.media.empty()) {
+      const std::string media = Quoted(InJob(dataset.media, folder_));
+      const std::string why = "the folder that the rows' media are in";
+      Line(absl::StrCat(Comment(why, 4), "    media: ", media));
+      reasons_.emplace_back(absl::StrCat("media: ", media), why);
+    }
+    if (&dataset - data_.datasets.data() >= static_cast<std::ptrdiff_t>(kReasons)) return;
     reasons_.emplace_back(
-        absl::StrCat("datasets: ",
-                     patterns_.size() == 1 ? patterns_[0] : absl::StrCat(patterns_.size(), " files")),
-        why);
+        absl::StrCat(
+            "datasets: ", patterns.size() == 1 ? patterns[0] : absl::StrCat(patterns.size(), " files"),
+            dataset.weight.empty() ? "" : absl::StrCat(", weight ", dataset.weight)),
+        absl::StrJoin(notes, "; "));
+  }
+
+  void Exclude() {
+    uint64_t count = 0;
+    for (const FoundDataset& dataset : data_.datasets) count += dataset.exclude.size();
+    if (count == 0) return;
+    const std::string why = "the samples that Energon's data exclude";
+    Line(absl::StrCat(Comment(why, 0), "exclude:"));
+    for (size_t i = 0; i < names_.size(); ++i) {
+      for (const std::string& sample : data_.datasets[i].exclude)
+        Line(absl::StrCat("  - ", Quoted(absl::StrCat(names_[i], "/", sample))));
+    }
+    reasons_.emplace_back(absl::StrCat("exclude: ", count, " samples"), why);
   }
 
   void Processor() {
@@ -276,7 +340,8 @@ class Draft {
   const JobWishes& wishes_;
   fs::path folder_;
   Encoders encoders_;
-  std::vector<std::string> patterns_;
+  std::vector<std::vector<std::string>> patterns_;  // of each dataset
+  std::vector<std::string> names_;                  // of the datasets
   std::string chat_;
   uint64_t samples_ = 0;
   uint64_t num_ranks_ = 1;

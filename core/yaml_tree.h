@@ -1,4 +1,4 @@
-// YAML text -> a small tree with line numbers, for configuration files. Internal to core.
+// YAML text -> a small tree with line numbers, for configuration files.
 //
 // What it is not: all of YAML. One document; no anchors, aliases, tags or merge keys; keys are plain texts
 // and given once; size, depth and number of nodes are bounded, so that a hostile file is refused before it
