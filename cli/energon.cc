@@ -234,10 +234,14 @@ class Metadatasets {
 
 // The dataset of a leaf, without its weight.
 absl::StatusOr<FoundDataset> Load(const Leaf& leaf, bool as_tars, uint64_t& samples) {
+  if (absl::EndsWith(leaf.path, ".jsonl"))
+    return absl::InvalidArgumentError(
+        absl::StrCat(Printable(leaf.path),
+                     ": samples of JSON lines are made by a cooker, which is Python of the trainer; "
+                     "`evenkeel init` on the file itself reads its rows as they are (docs/datasets.md)"));
   if (!IsEnergonFolder(leaf.path)) {
     return absl::InvalidArgumentError(absl::StrCat(Printable(leaf.path), ": no folder with ", kEnergonNotes,
-                                                   ": `energon prepare` has not been run on it, or it is a "
-                                                   "file of a format of Energon's that is not read"));
+                                                   ", which `energon prepare` writes"));
   }
   EVENKEEL_ASSIGN_OR_RETURN(EnergonSplit split, ReadEnergonSplit(leaf.path, leaf.split, leaf.split_config));
   samples = split.samples;

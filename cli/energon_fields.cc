@@ -242,7 +242,7 @@ std::optional<std::string_view> FirstOf(const std::vector<EnergonPart>& parts,
 absl::Status CheckTurns(const EnergonFields& fields, const ReadSample& sample) {
   const std::vector<std::string>& path = fields.text[0].path;
   const dataset::JsonValue* turns = sample.json;
-  if (path.size() == 3) turns = turns->is_object() ? turns->Find(path[0]) : nullptr;
+  if (path.size() == 3) turns = turns != nullptr && turns->is_object() ? turns->Find(path[0]) : nullptr;
   const char* const other = path[0] == "messages" ? "conversations" : "messages";
   if (turns == nullptr || !turns->is_array() || (path.size() == 3 && sample.json->Find(other) != nullptr))
     return absl::FailedPreconditionError("its JSON has its turns in another place");

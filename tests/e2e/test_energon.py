@@ -284,6 +284,7 @@ V2 = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\
     (V2 + "    blend:\n    - path: data\n      aux: {more: data}\n", "aux: files of other folders are read by a cooker"),
     (V2 + "    blend:\n    - path: data\n      split_part: dev\n", "blend.yaml:6: "),
     (V2 + "    blend:\n    - path: data/part-000.tar\n", "no folder with .nv-meta"),
+    (V2 + "    blend:\n    - path: rows.jsonl\n", "blend.yaml:6: "),
     (V2 + "    blend: []\n", "blend: a list of datasets is expected"),
     (V2.replace("train", "test") + "    path: data\n", "blend.yaml:4: no split 'train'; there are: test (--split)"),
     (V2.replace("V2", "V3") + "    path: data\n", "'MetadatasetV3' is not one of Metadataset, MetadatasetV2"),
@@ -292,6 +293,7 @@ V2 = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\
 def test_what_a_job_cannot_have_is_refused_by_name(tmp_path, init, text, words):
     write_captions(tmp_path / "data")
     (tmp_path / "blend.yaml").write_text(text)
+    (tmp_path / "rows.jsonl").write_text('{"text": "t"}\n')
     (tmp_path / "b.yaml").write_text(V2 + "    path: blend.yaml\n")
     (tmp_path / "epochs.yaml").write_text(V2 + "    blend_epochized: [{path: data}]\n")
     refused = init("blend.yaml", check=False)
