@@ -38,6 +38,7 @@ class NodeSinkTest : public testing::Test {
     sink_->Expect(session, 1, buffer, arrived.callback());
     worker.source().Send(session, 1, content, DigestOf(content), absl::Seconds(50), sent.callback());
     EXPECT_TRUE(arrived.Wait().ok()) << arrived.Wait();
+    EXPECT_TRUE(sent.Wait().ok()) << "until then the transport reads the content";
     EXPECT_TRUE(buffer == content);
     EXPECT_EQ(sink_->bytes_arrived(session), content.size());
   }
