@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/annotated_mutex.h"
 #include "core/status.h"
+#include "core/write_all.h"
 
 namespace evenkeel::transport {
 namespace {
@@ -41,16 +42,6 @@ struct Unused {
 Unused& UnusedHandles() {
   static Unused* const unused = new Unused;  // never destroyed: objects may outlive static ones
   return *unused;
-}
-
-bool WriteAll(int handle, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t written = write(handle, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    content.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
 }
 
 }  // namespace

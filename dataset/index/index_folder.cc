@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "core/status.h"
 #include "core/utf8.h"
+#include "core/write_all.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -92,17 +93,6 @@ absl::Status MakeFolders(const std::string& path) {
       if (::stat(folder.c_str(), &info) != 0) return Errno(folder);
     }
   }
-  return absl::OkStatus();
-}
-
-absl::Status WriteAll(int descriptor, const std::string& path, std::string_view bytes) {
-  while (!bytes.empty()) {
-    ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno(path);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  if (::fsync(descriptor) != 0) return Errno(path);
   return absl::OkStatus();
 }
 
@@ -280,7 +270,8 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return Errno(temporary);
   ::fchmod(descriptor, 0644);
-  absl::Status status = WriteAll(descriptor, temporary, bytes);
+  absl::Status status;
+  if (!WriteAll(descriptor, bytes) || ::fsync(descriptor) != 0) status = Errno(temporary);
   if (::close(descriptor) != 0 && status.ok()) status = Errno(temporary);
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = Errno(path);
   if (!status.ok()) {

@@ -20,6 +20,7 @@
 #include "core/digest.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "core/write_all.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -47,14 +48,8 @@ bool ReadAll(int file, std::span<std::byte> out) {
   return true;
 }
 
-bool WriteAll(int file, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
-  return true;
+bool WriteBytes(int file, std::span<const std::byte> bytes) {
+  return WriteAll(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 // Set apart from the bytes of an empty range and from zeros, which a file system may leave after a crash.
@@ -163,7 +158,7 @@ bool DiskCache::Write(const Place& place, std::span<const std::byte> bytes) {
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) return false;
   const Digest trailer = TrailerOf(bytes);
-  bool written = WriteAll(file, bytes) && WriteAll(file, std::as_bytes(std::span(trailer.bytes)));
+  bool written = WriteBytes(file, bytes) && WriteBytes(file, std::as_bytes(std::span(trailer.bytes)));
   written = ::close(file) == 0 && written;
   written = written && ::rename(temporary.c_str(), place.path.c_str()) == 0;
   if (!written) ::unlink(temporary.c_str());
