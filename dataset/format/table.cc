@@ -10,6 +10,7 @@
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/status.h"
+#include "dataset/source/source_over.h"
 #include "dataset/source/store_source.h"
 #include "rust/table.h"
 
@@ -188,19 +189,10 @@ class TableScanner : public SampleScanner {
 };
 
 // One reader for each row group in use, the most recently used first.
-class TableSource : public ByteSource {
+class TableSource : public SourceOver {
  public:
   TableSource(std::unique_ptr<ByteSource> files, uint64_t max_bytes)
-      : files_(std::move(files)), max_bytes_(max_bytes) {}
-
-  absl::StatusOr<uint64_t> Size(const std::string& path) override { return files_->Size(path); }
-  absl::StatusOr<std::string> Stamp(const std::string& path) override { return files_->Stamp(path); }
-  absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
-    return files_->ReadWhole(path, max_bytes);
-  }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
-    return files_->List(pattern);
-  }
+      : SourceOver(*files), files_(std::move(files)), max_bytes_(max_bytes) {}
 
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     if ((offset & kTableAddress) == 0) return files_->ReadAt(path, offset, out);
@@ -221,7 +213,6 @@ class TableSource : public ByteSource {
     std::erase_if(ranges, [](const ByteRange& range) { return (range.offset & kTableAddress) != 0; });
     return files_->Expect(std::move(ranges), turn);
   }
-  ReadCounts counts() const override { return files_->counts(); }
 
   void Forget(const std::string& path) override {
     std::list<std::shared_ptr<Open>> closed;  // without the lock

@@ -21,17 +21,18 @@
 
 #include "absl/status/statusor.h"
 #include "core/annotated_mutex.h"
-#include "dataset/source/byte_source.h"
+#include "dataset/source/source_over.h"
 
 namespace evenkeel::dataset {
 
-class MediaSource : public ByteSource {
+class MediaSource : public SourceOver {
  public:
   // Rows whose media are worth a group of requests.
   static constexpr size_t kRowsAtOnce = 256;
 
   // `source` must outlive it. A medium of more than `max_bytes` is not held, but its size and stamp are.
-  MediaSource(ByteSource& source, uint64_t max_bytes) : source_(source), max_bytes_(max_bytes) {}
+  MediaSource(ByteSource& source, uint64_t max_bytes)
+      : SourceOver(source), source_(source), max_bytes_(max_bytes) {}
 
   // Reads these media, if they are addresses, up to about 256 MiB of them. Until the result ends, Size, Stamp and ReadAt
   // answer from memory, also with the error that reading brought; media beyond are read as ever.
@@ -42,13 +43,6 @@ class MediaSource : public ByteSource {
   absl::StatusOr<uint64_t> Size(const std::string& path) override;
   absl::StatusOr<std::string> Stamp(const std::string& path) override;
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override;
-  absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
-    return source_.ReadWhole(path, max_bytes);
-  }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
-    return source_.List(pattern);
-  }
-  void Forget(const std::string& path) override { source_.Forget(path); }
 
  private:
   using Object = std::shared_ptr<const absl::StatusOr<WholeObject>>;

@@ -37,8 +37,8 @@ class DiskCache {
     uint64_t unwritten = 0;  // ranges that could not be written, as on a full disk
   };
 
-  // Makes the folder where there is none. InvalidArgument: less than 256 MiB, or not a folder; PermissionDenied,
-  // Unavailable: it cannot be written.
+  // Makes the folder where there is none. InvalidArgument: less than 256 MiB, or not a folder;
+  // PermissionDenied: it cannot be written.
   static absl::StatusOr<std::unique_ptr<DiskCache>> Open(const std::string& folder, uint64_t max_bytes);
 
   // True: `out` is the range. Otherwise `out` may have been written to.

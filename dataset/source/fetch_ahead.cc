@@ -17,15 +17,16 @@
 #include "core/annotated_mutex.h"
 #include "core/attempt.h"
 #include "core/status.h"
+#include "dataset/source/source_over.h"
 
 namespace evenkeel::dataset {
 namespace {
 
-class FetchAheadSource : public ByteSource {
+class FetchAheadSource : public SourceOver {
  public:
   FetchAheadSource(std::unique_ptr<ByteSource> source, const FetchAheadOptions& options,
                    std::unique_ptr<DiskCache> cache)
-      : source_(std::move(source)), options_(options), cache_(std::move(cache)) {}
+      : SourceOver(*source), source_(std::move(source)), options_(options), cache_(std::move(cache)) {}
 
   ~FetchAheadSource() override {
     {
@@ -34,15 +35,6 @@ class FetchAheadSource : public ByteSource {
       work_.NotifyAll();
     }
     for (std::thread& thread : threads_) thread.join();
-  }
-
-  absl::StatusOr<uint64_t> Size(const std::string& path) override { return source_->Size(path); }
-  absl::StatusOr<std::string> Stamp(const std::string& path) override { return source_->Stamp(path); }
-  absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
-    return source_->ReadWhole(path, max_bytes);
-  }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& pattern) override {
-    return source_->List(pattern);
   }
 
   std::unique_ptr<Expected> Expect(std::vector<ByteRange> ranges, uint64_t turn) override;
@@ -114,7 +106,7 @@ class FetchAheadSource : public ByteSource {
   // Whether `next`, on one side of the request, can be fetched with it.
   bool IsNeighbour(const Request& request, const Ranges::value_type& next) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Add(Request& request, Ranges::iterator range, const std::shared_ptr<Request>& shared)
+  void Add(const std::shared_ptr<Request>& request, Ranges::iterator range)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Fill(Request& request);
 
@@ -285,12 +277,12 @@ std::shared_ptr<FetchAheadSource::Request> FetchAheadSource::TakeRequest() {
   request->address = std::get<0>(first->first);
   request->begin = BeginOf(first->first);
   request->end = EndOf(first->first);
-  Add(*request, first, request);
+  Add(request, first);
   for (auto next = std::next(first); next != ranges_.end() && IsNeighbour(*request, *next); ++next) {
-    Add(*request, next, request);
+    Add(request, next);
   }
   for (auto next = first; next != ranges_.begin() && IsNeighbour(*request, *std::prev(next));) {
-    Add(*request, --next, request);
+    Add(request, --next);
   }
   used_bytes_ += request->end - request->begin;
   return request;
@@ -307,12 +299,12 @@ bool FetchAheadSource::IsNeighbour(const Request& request, const Ranges::value_t
          used_bytes_ + (end - begin) <= options_.budget_bytes;
 }
 
-void FetchAheadSource::Add(Request& request, Ranges::iterator range, const std::shared_ptr<Request>& shared) {
-  request.begin = std::min(request.begin, BeginOf(range->first));
-  request.end = std::max(request.end, EndOf(range->first));
-  request.places.push_back(range->first);
-  ++request.unread;
-  range->second.request = shared;
+void FetchAheadSource::Add(const std::shared_ptr<Request>& request, Ranges::iterator range) {
+  request->begin = std::min(request->begin, BeginOf(range->first));
+  request->end = std::max(request->end, EndOf(range->first));
+  request->places.push_back(range->first);
+  ++request->unread;
+  range->second.request = request;
   waiting_.erase(range->second.turn);
 }
 
