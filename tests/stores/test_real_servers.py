@@ -34,24 +34,23 @@ def files(tmp_path_factory):
     return folder, (digest_of(index_of(job, {})), steps_of(job, {}))
 
 
-@pytest.fixture(scope="module", params=servers.SERVERS, ids=lambda server: server.name)
-def server(request, files, tmp_path_factory):
+def started(make, folder):
     try:
-        made = request.param(tmp_path_factory.mktemp("server"))
+        return make(folder)
     except servers.Unavailable as reason:
         pytest.skip(str(reason))
-    with made:
+
+
+@pytest.fixture(scope="module", params=servers.SERVERS, ids=lambda server: server.name)
+def server(request, files, tmp_path_factory):
+    with started(request.param, tmp_path_factory.mktemp("server")) as made:
         made.put_folder(files[0], "train")
         yield made
 
 
 @pytest.fixture(scope="module")
 def minio(files, tmp_path_factory):
-    try:
-        made = servers.MinIO(tmp_path_factory.mktemp("minio"))
-    except servers.Unavailable as reason:
-        pytest.skip(str(reason))
-    with made:
+    with started(servers.MinIO, tmp_path_factory.mktemp("minio")) as made:
         made.put_folder(files[0], "train")
         made.allow_everyone()
         yield made
