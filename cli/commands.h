@@ -23,10 +23,19 @@ enum ExitCode : int {
 // Prints "evenkeel: message" to stderr and returns the exit code that fits.
 int Report(const absl::Status& status);
 
-// Descriptions for the help of both programs: `evenkeel` lists them, `evenkeel-network` runs them.
+// Descriptions for the help of two programs: `evenkeel` lists these commands, another program runs them.
+inline constexpr char kInitDescription[] = "Write a first job for a folder of shards and a checkpoint";
+inline constexpr char kIndexDescription[] = "Make or update the index of a job's shards";
 inline constexpr char kServeDescription[] = "Run a worker: serve the parts of a job to its consumers";
 inline constexpr char kFetchDescription[] =
     "Consume a stream without Python and print digests of what arrived";
+inline constexpr char kPlanDescription[] = "Show a step's plan with loads before and after; decodes nothing";
+inline constexpr char kPreprocessDescription[] = "Make a model's tensors from media files, for comparison";
+inline constexpr char kShowDescription[] =
+    "Show samples of a step: media, tokens, labels, and where each goes";
+inline constexpr char kSizeDescription[] =
+    "Measure how many cores and workers a job needs on machines like this one";
+inline constexpr char kSimulateDescription[] = "Compare policies by the modelled time of training steps";
 
 void AddInitCommand(CLI::App& app, int* exit_code);
 void AddIndexCommand(CLI::App& app, int* exit_code);

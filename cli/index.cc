@@ -215,7 +215,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
 }  // namespace
 
 void AddIndexCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("index", "Make or update the index of a job's shards");
+  CLI::App* command = app.add_subcommand("index", kIndexDescription);
   auto arguments = std::make_shared<IndexArguments>();
   command->add_option("--job", arguments->job, "The job file")->required();
   command->add_option("--threads", arguments->threads, "Threads that read shards (default: one per core)")

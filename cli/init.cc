@@ -128,7 +128,7 @@ absl::Status Init(const InitArguments& arguments) {
 }  // namespace
 
 void AddInitCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("init", "Write a first job for a folder of shards and a checkpoint");
+  CLI::App* command = app.add_subcommand("init", kInitDescription);
   auto arguments = std::make_shared<InitArguments>();
   arguments->wishes.job = "job.yaml";
   command

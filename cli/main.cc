@@ -1,4 +1,6 @@
-// `evenkeel`: the commands that work without a network; the others are passed on to `evenkeel-network`.
+// `evenkeel`: the planner's command, and the way to all others. They are commands of `evenkeel-data` and
+// `evenkeel-network`, which this program becomes, since it starts in a tenth of the time that loading what decodes media
+// takes.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,21 +18,36 @@
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kNetworkCommands = {"serve", "fetch"};
+using namespace evenkeel::cli;
 
-// The commands of `evenkeel-network`, listed by --help.
-void AddNetworkCommands(CLI::App& app, int*) {
-  app.add_subcommand("serve", evenkeel::cli::kServeDescription);
-  app.add_subcommand("fetch", evenkeel::cli::kFetchDescription);
+struct CommandElsewhere {
+  const char* name;
+  const char* description;
+  std::string_view program;
+};
+constexpr std::string_view kData = "evenkeel-data", kNetwork = "evenkeel-network";
+constexpr std::array<CommandElsewhere, 9> kElsewhere = {{{"init", kInitDescription, kData},
+                                                         {"index", kIndexDescription, kData},
+                                                         {"serve", kServeDescription, kNetwork},
+                                                         {"fetch", kFetchDescription, kNetwork},
+                                                         {"plan", kPlanDescription, kData},
+                                                         {"preprocess", kPreprocessDescription, kData},
+                                                         {"show", kShowDescription, kData},
+                                                         {"size", kSizeDescription, kData},
+                                                         {"simulate", kSimulateDescription, kData}}};
+
+// The commands of the other programs, listed by --help.
+void AddCommandsElsewhere(CLI::App& app, int*) {
+  for (const CommandElsewhere& command : kElsewhere) app.add_subcommand(command.name, command.description);
 }
 
-// Executes `evenkeel-network` from the folder of this program; returns only if that fails. It is a program of
-// its own, so that making an index needs neither gRPC nor prometheus.
-absl::Status BecomeNetworkProgram(char** argv) {
+// Executes a program of the folder of this one; returns only if that fails. The process, its number and its open files
+// stay the same.
+absl::Status Become(std::string_view name, char** argv) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return absl::ErrnoToStatus(error.value(), "/proc/self/exe cannot be read");
-  const auto program = self.parent_path() / "evenkeel-network";
+  const auto program = self.parent_path() / name;
   execv(program.c_str(), argv);
   const std::string what = absl::StrCat(program.string(), " does not start (", std::strerror(errno),
                                         "); install it next to ", self.filename().string());
@@ -41,12 +58,8 @@ absl::Status BecomeNetworkProgram(char** argv) {
 
 // CLI11 throws before parsing only if an option is declared wrongly; such a mistake may end the program.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
-  if (argc > 1 && std::ranges::find(kNetworkCommands, argv[1]) != kNetworkCommands.end()) {
-    return evenkeel::cli::Report(BecomeNetworkProgram(argv));
-  }
-  using namespace evenkeel::cli;
-  return RunCommandLine(
-      argc, argv,
-      {AddInitCommand, AddIndexCommand, AddNetworkCommands, AddPlanCommand, AddPreprocessCommand,
-       AddShowCommand, AddSizeCommand, AddSolveCommand, AddSimulateCommand});
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  const auto* command = std::ranges::find(kElsewhere, word, &CommandElsewhere::name);
+  if (command != kElsewhere.end()) return Report(Become(command->program, argv));
+  return RunCommandLine(argc, argv, {AddCommandsElsewhere, AddSolveCommand});
 }

@@ -42,8 +42,7 @@ absl::Status ShowPlan(const PlanArguments& arguments) {
 }  // namespace
 
 void AddPlanCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("plan", "Show a step's plan with loads before and after; decodes nothing");
+  CLI::App* command = app.add_subcommand("plan", kPlanDescription);
   auto arguments = std::make_shared<PlanArguments>();
   command->add_option("--job", arguments->job, "The job file")->required();
   command->add_option("--step", arguments->step, "The step")->required();

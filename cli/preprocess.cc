@@ -261,8 +261,7 @@ void AddVideoOptions(CLI::App& command, ProcessorSpec& pictures) {
 
 void AddPreprocessCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("preprocess", "Make a model's tensors from media files, for comparison");
+  CLI::App* command = app.add_subcommand("preprocess", kPreprocessDescription);
   command->add_option("--processor", options->processor, "Folder with preprocessor_config.json")->required();
   command->add_option("--audio-processor", options->audio_processor,
                       "Folder with the feature extractor's configuration; else --processor");

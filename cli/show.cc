@@ -97,8 +97,7 @@ absl::Status Show(const ShowArguments& arguments) {
 }  // namespace
 
 void AddShowCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("show", "Show samples of a step: media, tokens, labels, and where each goes");
+  CLI::App* command = app.add_subcommand("show", kShowDescription);
   auto arguments = std::make_shared<ShowArguments>();
   command->add_option("--job", arguments->job, "The job file")->required();
   command->add_option("--step", arguments->step, "The step")->required();

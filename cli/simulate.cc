@@ -269,8 +269,7 @@ absl::Status RunSimulate(const SimulateArguments& arguments) {
 }  // namespace
 
 void AddSimulateCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("simulate", "Compare policies by the modelled time of training steps");
+  CLI::App* command = app.add_subcommand("simulate", kSimulateDescription);
   auto arguments = std::make_shared<SimulateArguments>();
   AddInterpreterOption(*command, arguments->python);
   command->add_option("--job", arguments->job, "The job file; its index is read, nothing is decoded");

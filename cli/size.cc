@@ -229,8 +229,7 @@ absl::Status Size(const SizeArguments& arguments) {
 }  // namespace
 
 void AddSizeCommand(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("size", "Measure how many cores and workers a job needs on machines like this one");
+  CLI::App* command = app.add_subcommand("size", kSizeDescription);
   auto arguments = std::make_shared<SizeArguments>();
   command->add_option("--job", arguments->job, "The job file; its index must have been made")->required();
   command->add_option("--step-seconds", arguments->step_seconds, "Time of a training step")

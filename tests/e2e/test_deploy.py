@@ -400,9 +400,15 @@ def needed(program):
 
 
 def test_commands_without_a_network_link_no_grpc():
-    for library in needed("evenkeel"):
+    for library in needed("evenkeel") | needed("evenkeel-data"):
         assert not re.search("grpc|prometheus|ucp|civetweb", library), library
     assert any("grpc" in library for library in needed("evenkeel-network"))
+
+
+def test_the_planner_starts_without_decoders():
+    for library in needed("evenkeel"):
+        assert not re.search("avcodec|jpeg|png|seccomp|mpg123|soxr", library), library
+    assert any("avcodec" in library for library in needed("evenkeel-data"))
 
 
 def test_the_image_has_the_libraries_that_programs_link():
@@ -410,7 +416,7 @@ def test_the_image_has_the_libraries_that_programs_link():
     final = dockerfile[dockerfile.index("bookworm-slim"):]
     installed = set(re.search(r"--no-install-recommends (.*?) && rm", final.replace("\\\n", " "), re.DOTALL).group(1).split())
     installed |= {"libc6", "libgcc-s1", "libstdc++6"}  # of the base image
-    linked = needed("evenkeel") | needed("evenkeel-network")
+    linked = needed("evenkeel") | needed("evenkeel-data") | needed("evenkeel-network")
     packages = set()
     loaded = re.findall(r'kLibrary\[\] = "(\S+)"', (harness.ROOT / "transport" / "ucx_library.cc").read_text())
     for library in sorted(linked | set(loaded)):

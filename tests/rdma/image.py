@@ -138,8 +138,8 @@ def _libraries(program):
 
 
 def _both(binary):
-    """`evenkeel`, and the program next to it that it executes for serve and fetch."""
-    return [binary, binary.with_name("evenkeel-network")]
+    """`evenkeel`, and the programs next to it that it becomes."""
+    return [binary, *(binary.with_name(f"evenkeel-{name}") for name in ("data", "network"))]
 
 
 def _files(binary):
