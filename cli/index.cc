@@ -1,4 +1,6 @@
 // `evenkeel index`: makes or updates an index, and optionally verifies that every item can be decoded.
+#include "dataset/index/index.h"
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -42,8 +44,17 @@ struct IndexArguments {
   std::string max_excluded = "5%";
 };
 
+// What streams of the job draw from a dataset.
+struct Drawn {
+  std::string dataset;
+  std::string split;  // empty: the job has none
+  uint64_t samples = 0;
+  uint64_t left_out_by_where = 0;
+};
+
 // Results of the optional parts of a run.
 struct Extras {
+  std::vector<Drawn> drawn;  // where a dataset has conditions, or the job splits
   std::optional<std::vector<BadSample>> bad;
   std::optional<dataset::PruneSummary> pruned;
   bool written = true;  // false: too many samples are excluded
@@ -80,6 +91,17 @@ absl::Status PrintJson(const dataset::IndexSummary& summary, const dataset::Inde
     separator = ", ";
   }));
   std::cout << "]";
+  if (!extras.drawn.empty()) {
+    std::cout << ", \"drawn\": [";
+    separator = "";
+    for (const Drawn& drawn : extras.drawn) {
+      std::cout << separator << "{\"dataset\": " << Quoted(drawn.dataset)
+                << ", \"split\": " << Quoted(drawn.split) << ", \"samples\": " << drawn.samples
+                << ", \"left_out_by_where\": " << drawn.left_out_by_where << "}";
+      separator = ", ";
+    }
+    std::cout << "]";
+  }
   if (extras.pruned) {
     std::cout << ", \"pruned\": {\"files\": " << extras.pruned->files
               << ", \"bytes\": " << extras.pruned->bytes << "}";
@@ -118,6 +140,12 @@ absl::Status PrintText(const dataset::IndexSummary& summary, const dataset::Inde
     std::cout << "  " << NameOf(exclusion) << ": " << exclusion.reason << ": " << exclusion.detail << "\n";
   }));
   if (listed > kListed) std::cout << "  ... and " << listed - kListed << " more; --json lists all\n";
+  for (const Drawn& drawn : extras.drawn) {
+    std::cout << "drawn       " << drawn.samples << " of " << drawn.dataset
+              << (drawn.split.empty() ? "" : ", split ") << drawn.split;
+    if (drawn.left_out_by_where > 0) std::cout << "; `where` leaves out " << drawn.left_out_by_where;
+    std::cout << "\n";
+  }
   if (extras.pruned) {
     std::cout << "pruned      " << extras.pruned->files << " files, " << extras.pruned->bytes << " bytes\n";
     // Samples that --verify found.
@@ -157,6 +185,31 @@ absl::Status CheckExcluded(const dataset::IndexSummary& summary, double max_shar
       "frequent reason "
       "is '%s' (%d). Fix the cause, or pass a larger --max-excluded to train without these samples",
       excluded, total, absl::StrFormat("%g%%", 100 * max_share), index, most->first, most->second));
+}
+
+absl::StatusOr<std::vector<Drawn>> CountDrawn(Job job, const Digest& processor, dataset::ByteSource& source) {
+  std::vector<Drawn> drawn;
+  const bool has_conditions =
+      std::ranges::any_of(job.datasets, [](const DatasetSpec& dataset) { return !dataset.where.empty(); });
+  const size_t splits = job.splits.empty() ? (has_conditions ? 1 : 0) : job.splits.size();
+  for (job.split = 0; job.split < splits; ++job.split) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Index> index,
+                              dataset::Index::Open(job, processor, source));
+    for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+      drawn.push_back({.dataset = job.datasets[d].name,
+                       .split = job.splits.empty() ? "" : job.splits[job.split].name,
+                       .samples = index->num_samples(d),
+                       .left_out_by_where = index->left_out(d).by_where});
+    }
+  }
+  return drawn;
+}
+
+// All samples of all datasets.
+Job WithoutSelection(Job job) {
+  job.splits.clear();
+  for (DatasetSpec& dataset : job.datasets) dataset.where.clear();
+  return job;
 }
 
 absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
@@ -199,8 +252,9 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   if (arguments.prune) {
     EVENKEEL_ASSIGN_OR_RETURN(extras.pruned, dataset::PruneIndex(job, processor->digest(), *source));
   }
+  EVENKEEL_ASSIGN_OR_RETURN(extras.drawn, CountDrawn(job, processor->digest(), *source));
   if (arguments.verify) {
-    EVENKEEL_ASSIGN_OR_RETURN(extras.bad, VerifyIndex(job, *processor, *source, threads));
+    EVENKEEL_ASSIGN_OR_RETURN(extras.bad, VerifyIndex(WithoutSelection(job), *processor, *source, threads));
   }
   EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
                                           : PrintText(summary, builder, extras));

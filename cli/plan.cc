@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/job_arguments.h"
 #include "cli/plan_report.h"
 #include "cli/progress.h"
 #include "cli/python.h"
@@ -15,14 +16,14 @@ namespace evenkeel::cli {
 namespace {
 
 struct PlanArguments {
-  std::string job;
+  JobArguments job;
   uint64_t step = 0;
   bool json = false;
   PythonArguments python;
 };
 
 absl::Status ShowPlan(const PlanArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
@@ -44,7 +45,7 @@ absl::Status ShowPlan(const PlanArguments& arguments) {
 void AddPlanCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("plan", kPlanDescription);
   auto arguments = std::make_shared<PlanArguments>();
-  command->add_option("--job", arguments->job, "The job file")->required();
+  AddJobOptions(*command, arguments->job);
   command->add_option("--step", arguments->step, "The step")->required();
   AddInterpreterOption(*command, arguments->python);
   command->add_flag("--json", arguments->json, "One JSON document: samples, items, loads, routes");

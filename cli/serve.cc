@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/isolation.h"
+#include "cli/job_arguments.h"
 #include "cli/python.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
@@ -27,7 +28,7 @@ namespace {
 constexpr absl::Duration kEnd = absl::Seconds(10);  // for stopping after the drain, or after a failure
 
 struct ServeArguments {
-  std::string job;
+  JobArguments job;
   IsolationArguments isolation;
   PythonArguments python;
   server::WorkerOptions options;
@@ -138,11 +139,24 @@ std::string AddressLine(const server::Worker& worker) {
   return line + "}";
 }
 
+// Data that a filter or a split keeps from training must be seen.
+void LogLeftOut(const stream::Stream& stream) {
+  for (uint32_t d = 0; d < stream.job.datasets.size(); ++d) {
+    const dataset::LeftOut left_out = stream.index->left_out(d);
+    if (left_out.by_where + left_out.by_split == 0) continue;
+    telemetry::LogEvent(telemetry::LogLevel::kInfo, "samples_left_out",
+                        {{"dataset", stream.job.datasets[d].name},
+                         {"drawn", stream.index->num_samples(d)},
+                         {"by_where", left_out.by_where},
+                         {"by_split", left_out.by_split}});
+  }
+}
+
 absl::Status Serve(const ServeArguments& arguments) {
   if (arguments.verbose) telemetry::SetLogLevel(telemetry::LogLevel::kDebug);
   KeepFreedMemory();
   RaiseFileLimit();  // before anything is sized by it
-  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   const sigset_t blocked = BlockSignals();
   // Decoder processes must be forked before there are threads.
@@ -160,6 +174,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), python, std::move(reading)));
+  LogLeftOut(*stream);
   server::WorkerOptions options = arguments.options;
   options.python = python.get();
   options.isolated = isolation::Isolate(stream->processor, std::move(decoders), stream->job);
@@ -291,7 +306,7 @@ void AddFaultOptions(CLI::App& command, ServeArguments& arguments) {
 }
 
 void AddOptions(CLI::App& command, ServeArguments& arguments) {
-  command.add_option("--job", arguments.job, "The job file")->required();
+  AddJobOptions(command, arguments.job);
   AddAddressOptions(command, arguments.options);
   AddDataPlaneOptions(command, arguments.options);
   AddResourceOptions(command, arguments);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
+#include "cli/job_arguments.h"
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "cli/show_page.h"
@@ -28,7 +29,7 @@ namespace {
 constexpr uint64_t kSamplesShown = 8;  // without --sample
 
 struct ShowArguments {
-  std::string job;
+  JobArguments job;
   uint64_t step = 0;
   std::optional<uint64_t> sample;
   std::string html;
@@ -58,7 +59,7 @@ absl::Status WritePage(const std::string& path, const std::string& page) {
 }
 
 absl::Status Show(const ShowArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
@@ -99,7 +100,7 @@ absl::Status Show(const ShowArguments& arguments) {
 void AddShowCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("show", kShowDescription);
   auto arguments = std::make_shared<ShowArguments>();
-  command->add_option("--job", arguments->job, "The job file")->required();
+  AddJobOptions(*command, arguments->job);
   command->add_option("--step", arguments->step, "The step")->required();
   command->add_option("--sample", arguments->sample,
                       "One sample, by its number in the step (default: the first 8)");

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
+#include "cli/job_arguments.h"
 #include "cli/progress.h"
 #include "cli/quoted.h"
 #include "cli/sample_work.h"
@@ -29,7 +30,7 @@ constexpr uint64_t kWarmUpSamples = 4;  // run first and not counted: they fill 
 constexpr uint64_t kMaxStepsLookedAt = 1000;
 
 struct SizeArguments {
-  std::string job;
+  JobArguments job;
   double step_seconds = 0;
   uint64_t samples = 200;
   double margin = 1.5;
@@ -210,10 +211,10 @@ void PrintJson(const Measured& measured, const Need& need, const SizeArguments& 
 }
 
 absl::Status Size(const SizeArguments& arguments) {
-  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   if (!job.processor.python.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(arguments.job,
+        absl::StrCat(arguments.job.job,
                      ": processor.python: items are made by processes of Python, whose CPU time is not "
                      "measured here; bench/python_processor.py measures it"));
   }
@@ -231,7 +232,7 @@ absl::Status Size(const SizeArguments& arguments) {
 void AddSizeCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("size", kSizeDescription);
   auto arguments = std::make_shared<SizeArguments>();
-  command->add_option("--job", arguments->job, "The job file; its index must have been made")->required();
+  AddJobOptions(*command, arguments->job);
   command->add_option("--step-seconds", arguments->step_seconds, "Time of a training step")
       ->required()
       ->check(CLI::Range(1e-3, 1e6));

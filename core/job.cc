@@ -59,13 +59,15 @@ absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path) {
   return ResolveJob(file);
 }
 
-absl::StatusOr<Job> LoadJob(const std::string& path) {
+absl::StatusOr<Job> LoadJob(const std::string& path, const std::string& split) {
   // One byte more than is allowed: the parser then names the limit.
   const absl::StatusOr<std::string> text = ReadAtMost(path, kMaxYamlBytes + 1);
   if (!text.ok()) {
     return absl::NotFoundError(absl::StrCat(path, ":1: cannot read the job file: ", text.status().message()));
   }
-  return ParseJob(*text, path);
+  EVENKEEL_ASSIGN_OR_RETURN(LoadedJobFile file, LoadJobFile(*text, path));
+  if (!split.empty()) file.message.set_split(split);
+  return ResolveJob(file);
 }
 
 }  // namespace evenkeel

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/digest.h"
 #include "core/mesh.h"
+#include "core/sample_selection.h"
 #include "core/words.h"
 
 namespace evenkeel {
@@ -86,6 +87,7 @@ struct DatasetSpec {
   DataFormat format = DataFormat::kWebDataset;
   std::string media;  // of kJson and kParquet: the folder that media are in; empty: the folder of the shard
   FieldNames fields;  // of kJson and kParquet
+  std::vector<Condition> where;  // all of which a sample must meet; in the order of SampleFact
 };
 
 // What videos are read with where neither the job nor the checkpoint gives a value. The numbers are
@@ -237,6 +239,9 @@ struct Job {
   Limits limits;
   std::vector<StoreSpec> stores;  // change no byte: in no digest
   std::vector<std::string> exclude;
+  std::vector<SplitSpec> splits;  // the whole of the datasets if empty
+  size_t split = 0;               // of `splits`: the one that is drawn
+  uint64_t split_seed = 0;
   std::vector<std::string> columns;  // members of a sample's JSON that are delivered with it, in this order
   Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest
 
@@ -244,6 +249,8 @@ struct Job {
   const PhaseSpec* FindPhase(std::string_view name) const;  // likewise
   // How many phases before `phase` encode the medium, too: SampleItem::tower of its items.
   uint8_t TowerOf(const Phase& phase, Medium medium) const;
+  // Of the samples that are drawn.
+  HashRange SplitRange() const { return splits.empty() ? HashRange() : RangeOfSplit(splits, split); }
   uint32_t NodeOf(uint32_t global_rank) const {
     return ranks_per_node == 0 ? 0 : global_rank / ranks_per_node;
   }
@@ -252,12 +259,13 @@ struct Job {
 // Reads, checks and resolves a job file. Relative paths become relative to the file's folder.
 // Errors, all with "file:line: ": InvalidArgument (syntax, unknown key with the nearest known one, wrong type
 // or value), NotFound (no such file).
-absl::StatusOr<Job> LoadJob(const std::string& path);
+// `split`: the one to draw, instead of the file's; empty: the file's.
+absl::StatusOr<Job> LoadJob(const std::string& path, const std::string& split = "");
 // `yaml` as if read from `path`.
 absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
 
 // The stream digest names the sequence of samples and their values: index, sampler, seed, batch size,
-// processor, limits, exclude, columns, stream_version. `index` is the index's digest, `processor` that of the
+// where, split, processor, limits, exclude, columns, stream_version. `index` is the index's digest, `processor` that of the
 // processor's own files.
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);

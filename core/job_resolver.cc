@@ -51,6 +51,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Index());
     EVENKEEL_RETURN_IF_ERROR(Stores());
     EVENKEEL_RETURN_IF_ERROR(Datasets());
+    EVENKEEL_RETURN_IF_ERROR(Splits());
     EVENKEEL_RETURN_IF_ERROR(Batch());
     EVENKEEL_RETURN_IF_ERROR(Order());
     EVENKEEL_RETURN_IF_ERROR(Topology());
@@ -224,7 +225,55 @@ class Resolver {
         return Error(path + ".shards", "'", ShortText(shard), "' is listed twice");
     }
     EVENKEEL_RETURN_IF_ERROR(Format(in, path, out));
+    EVENKEEL_RETURN_IF_ERROR(Where(in.where(), path + ".where", out));
     return out;
+  }
+
+  // The keys of the message are the names of the facts, in their order.
+  absl::Status Where(const pb::Where& in, const std::string& path, DatasetSpec& out) const {
+    const std::array<const std::string*, kNumSampleFacts> bounds = {
+        &in.llm_tokens(), &in.trained_tokens(), &in.images(),       &in.audios(),        &in.videos(),
+        &in.short_side(), &in.long_side(),      &in.aspect_ratio(), &in.audio_seconds(), &in.video_seconds()};
+    for (uint8_t i = 0; i < kNumSampleFacts; ++i) {
+      if (bounds[i]->empty()) continue;
+      const auto fact = static_cast<SampleFact>(i);
+      absl::StatusOr<Condition> condition = ParseCondition(fact, *bounds[i]);
+      if (!condition.ok())
+        return Error(absl::StrCat(path, ".", std::string(SampleFactName(fact))),
+                     condition.status().message());
+      out.where.push_back(*condition);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Splits() {
+    std::vector<std::string> names;
+    double sum = 0;
+    for (int i = 0; i < in_.splits_size(); ++i) {
+      const std::string path = absl::StrCat("splits[", i, "]");
+      const pb::Split& in = in_.splits(i);
+      if (in.name().empty()) return Error(path + ".name", "missing");
+      if (std::find(names.begin(), names.end(), in.name()) != names.end())
+        return Error(path + ".name", "two splits are named '", ShortText(in.name()), "'");
+      if (!(in.share() > 0 && in.share() <= 1))
+        return Error(path + ".share", "must be above 0 and at most 1, is ", in.share());
+      sum += in.share();
+      if (sum > 1 + 1e-9)
+        return Error(path + ".share", "with this one the shares are ", sum, ", more than 1");
+      names.push_back(in.name());
+      job_.splits.push_back({in.name(), in.share()});
+    }
+    job_.split_seed = in_.split_seed();
+    if (names.empty() && in_.split_seed() != 0) return Error("split_seed", "belongs to splits");
+    if (in_.split().empty()) return absl::OkStatus();
+    if (names.empty()) return Error("split", "'", ShortText(in_.split()), "': the job has no splits");
+    const auto found = std::find(names.begin(), names.end(), in_.split());
+    if (found == names.end()) {
+      return Error("split", "there is no split '", ShortText(in_.split()), "'; nearest is '",
+                   Nearest(in_.split(), names), "'");
+    }
+    job_.split = static_cast<size_t>(found - names.begin());
+    return absl::OkStatus();
   }
 
   // By the ends of the shards' names: tar archives where no name is known.

@@ -21,30 +21,11 @@
 #include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/index/columns.h"
-#include "dataset/index/excluded_rows.h"
 #include "dataset/index/index_folder.h"
+#include "dataset/index/remaining_rows.h"
+#include "dataset/index/row_selection.h"
 
 namespace evenkeel::dataset {
-
-ExcludedRows::ExcludedRows(std::vector<uint64_t> rows) : rows_(std::move(rows)) {
-  std::sort(rows_.begin(), rows_.end());
-  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
-}
-
-uint64_t ExcludedRows::RowOf(uint64_t index) const {
-  // Before rows_[i] there are rows_[i] - i rows that remain. This number never decreases, so a binary search
-  // finds the row.
-  size_t low = 0, high = rows_.size();
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (rows_[middle] - middle <= index) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return index + low;
-}
 
 namespace {
 
@@ -99,7 +80,8 @@ struct Dataset {
   DatasetSpec spec;  // without its shards
   std::vector<Shard> shards;
   std::vector<uint64_t> first_row;  // of each shard, and the end
-  ExcludedRows excluded;
+  RemainingRows rows;
+  LeftOut left_out;
 };
 
 // The readers of a shard, opened on first use.
@@ -118,7 +100,10 @@ class StoredIndex : public Index {
   Digest digest() const override { return digest_; }
   uint64_t num_samples(uint32_t dataset) const override {
     if (dataset >= datasets_.size()) return 0;
-    return datasets_[dataset].first_row.back() - datasets_[dataset].excluded.size();
+    return datasets_[dataset].rows.size();
+  }
+  LeftOut left_out(uint32_t dataset) const override {
+    return dataset < datasets_.size() ? datasets_[dataset].left_out : LeftOut();
   }
   absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const override;
   absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const override;
@@ -132,7 +117,8 @@ class StoredIndex : public Index {
 
   absl::Status LoadDataset(const Job& job, const DatasetSpec& spec, const Catalogue& catalogue,
                            const Digest& processor, ByteSource& source);
-  absl::Status Exclude(const Job& job);
+  absl::Status Exclude(const Job& job, std::vector<std::vector<uint64_t>>& rows);
+  absl::Status SelectRows(const Job& job, std::vector<std::vector<uint64_t>> excluded);
   absl::Status ExcludeFrom(const std::string& line, Dataset& dataset, std::string_view file,
                            std::string_view key, std::vector<uint64_t>& rows);
   absl::StatusOr<Row> Find(uint32_t dataset, uint64_t index) const;
@@ -207,11 +193,35 @@ absl::Status StoredIndex::Load(const Job& job, const Digest& processor, ByteSour
     entries.push_back(&catalogue->at(dataset.name));
   }
   digest_ = IndexDigest(job, entries, processor);
-  return Exclude(job);
+  std::vector<std::vector<uint64_t>> excluded(datasets_.size());
+  EVENKEEL_RETURN_IF_ERROR(Exclude(job, excluded));
+  return SelectRows(job, std::move(excluded));
 }
 
-absl::Status StoredIndex::Exclude(const Job& job) {
-  std::vector<std::vector<uint64_t>> rows(datasets_.size());
+absl::Status StoredIndex::SelectRows(const Job& job, std::vector<std::vector<uint64_t>> excluded) {
+  for (size_t d = 0; d < datasets_.size(); ++d) {
+    Dataset& dataset = datasets_[d];
+    const uint64_t total = dataset.first_row.back();
+    RowSelection selection(job, job.datasets[d], total);
+    if (selection.is_all()) {
+      dataset.rows = RemainingRows::Without(total, std::move(excluded[d]));
+      continue;
+    }
+    for (const Shard& shard : dataset.shards) {
+      EVENKEEL_ASSIGN_OR_RETURN(const LengthsReader lengths, Lengths(shard));
+      EVENKEEL_ASSIGN_OR_RETURN(const PlacesReader places, Places(shard));
+      EVENKEEL_ASSIGN_OR_RETURN(const FactsReader facts, Facts(shard));
+      EVENKEEL_RETURN_IF_ERROR(
+          AddContext(selection.AddShard(FileName(shard.path), lengths, places, facts), folder_));
+    }
+    selection.Exclude(excluded[d]);
+    dataset.left_out = selection.left_out();
+    dataset.rows = RemainingRows::Of(total, std::move(selection).bits());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoredIndex::Exclude(const Job& job, std::vector<std::vector<uint64_t>>& rows) {
   for (const std::string& line : job.exclude) {
     size_t best = job.datasets.size();
     for (size_t d = 0; d < job.datasets.size(); ++d) {
@@ -235,7 +245,6 @@ absl::Status StoredIndex::Exclude(const Job& job) {
         ExcludeFrom(line, datasets_[best], rest.substr(0, slash), rest.substr(slash + 1), rows[best]),
         job.path));
   }
-  for (size_t d = 0; d < datasets_.size(); ++d) datasets_[d].excluded = ExcludedRows(std::move(rows[d]));
   return absl::OkStatus();
 }
 
@@ -281,7 +290,7 @@ absl::StatusOr<StoredIndex::Row> StoredIndex::Find(uint32_t dataset, uint64_t in
     return absl::OutOfRangeError(absl::StrCat("no sample ", index, " in dataset ", dataset, " of the index"));
   }
   const Dataset& rows = datasets_[dataset];
-  uint64_t row = rows.excluded.RowOf(index);
+  uint64_t row = rows.rows.RowOf(index);
   // The last shard that begins at or before the row. A shard without rows begins where the next one does, so
   // it is skipped.
   auto after = std::upper_bound(rows.first_row.begin(), rows.first_row.end(), row);
@@ -387,11 +396,11 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest&
 }
 
 ByteRange RangeOf(const std::string& shard_path, const ItemPlace& item) {
-  return {item.file.empty() ? shard_path : item.file, item.offset, item.size};
+  return {.path = item.file.empty() ? shard_path : item.file, .offset = item.offset, .size = item.size};
 }
 
 ByteRange RangeOfText(const SamplePlaces& places) {
-  return {places.shard_path, places.text_offset, places.text_size};
+  return {.path = places.shard_path, .offset = places.text_offset, .size = places.text_size};
 }
 
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,

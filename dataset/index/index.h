@@ -24,6 +24,12 @@
 
 namespace evenkeel::dataset {
 
+// Samples of the index that a job does not draw, apart from those that it excludes by name.
+struct LeftOut {
+  uint64_t by_where = 0;  // a condition does not hold
+  uint64_t by_split = 0;  // in another split, or in none
+};
+
 class Index {
  public:
   virtual ~Index() = default;
@@ -38,7 +44,11 @@ class Index {
                                                      ByteSource& source, size_t cache_bytes = 32 << 20);
 
   virtual Digest digest() const = 0;
-  virtual uint64_t num_samples(uint32_t dataset) const = 0;  // without those that the job excludes
+  virtual uint64_t num_samples(uint32_t dataset) const = 0;  // those that the job draws
+  virtual LeftOut left_out(uint32_t dataset) const {
+    static_cast<void>(dataset);
+    return {};
+  }
   // OutOfRange: no such row; DataLoss: a damaged file; Unavailable: the folder cannot be read now.
   virtual absl::StatusOr<SampleLengths> lengths(uint32_t dataset, uint64_t index) const = 0;
   virtual absl::StatusOr<SamplePlaces> places(uint32_t dataset, uint64_t index) const = 0;

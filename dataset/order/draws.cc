@@ -2,6 +2,7 @@
 #include "dataset/order/draws.h"
 
 #include <cmath>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "dataset/order/epoch_order.h"
@@ -22,9 +23,14 @@ absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
     sizes.push_back(index.num_samples(d));
     positive += weight > 0;
     if (weight > 0 && sizes.back() == 0) {
+      const LeftOut left_out = index.left_out(d);
+      const std::string why =
+          left_out.by_where + left_out.by_split > 0
+              ? absl::StrCat("no sample to draw: its `where` leaves out ", left_out.by_where,
+                             ", and of the others ", left_out.by_split, " are not in the split")
+              : "a weight but no usable sample; 'evenkeel index' prints the reasons";
       return absl::FailedPreconditionError(
-          absl::StrCat(job.path, ": dataset '", job.datasets[d].name,
-                       "' has a weight but no usable sample; 'evenkeel index' prints the reasons"));
+          absl::StrCat(job.path, ": dataset '", job.datasets[d].name, "' has ", why));
     }
   }
   if (positive == 0 || positive > kMaxPeriod) {

@@ -48,8 +48,10 @@ Digest StepTableKey(const Job& job, const Index& index) {
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     text.Add("weight", job.datasets[d].weight);
     text.Add("samples", index.num_samples(d));
+    AddConditions(job.datasets[d].where, &text);
   }
   for (const std::string& line : job.exclude) text.Add("exclude", line);
+  AddSplit(job.SplitRange(), job.split_seed, &text);
   return text.digest();
 }
 

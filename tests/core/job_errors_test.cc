@@ -71,6 +71,37 @@ TEST(JobErrors, AddressesAndStoresAreChecked) {
   });
 }
 
+TEST(JobErrors, ConditionsNeedBounds) {
+  const auto where = [](const std::string& condition) { return "where: {" + condition + "}, weight: 1"; };
+  const std::string form = "' is not A..B, A.., ..B or A with numbers from 0 up";
+  ExpectMessages({
+      {"weight: 1", where("images: many"), "job.yaml:4: datasets[0].where.images: 'many" + form},
+      {"weight: 1", where("images: '..'"), "job.yaml:4: datasets[0].where.images: '.." + form},
+      {"weight: 1", where("short_side: -1.."), "job.yaml:4: datasets[0].where.short_side: '-1.." + form},
+      {"weight: 1", where("audio_seconds: ..inf"),
+       "job.yaml:4: datasets[0].where.audio_seconds: '..inf" + form},
+      {"weight: 1", where("llm_tokens: 9..8"),
+       "job.yaml:4: datasets[0].where.llm_tokens: '9..8' has no number in it"},
+      {"weight: 1", where("seconds: 1"),
+       "job.yaml:4: unknown key 'seconds' in datasets[0].where; nearest is 'images'"},
+  });
+}
+
+TEST(JobErrors, SplitsHaveNamesAndShares) {
+  ExpectMessages({
+      {"", "splits: [{share: 0.5}]", "job.yaml:12: splits[0].name: missing"},
+      {"", "splits: [{name: a}]", "job.yaml:12: splits[0].share: must be above 0 and at most 1, is 0"},
+      {"", "splits: [{name: a, share: 0.5}, {name: a, share: 0.5}]",
+       "job.yaml:12: splits[1].name: two splits are named 'a'"},
+      {"", "splits: [{name: a, share: 0.5}, {name: b, share: 0.6}]",
+       "job.yaml:12: splits[1].share: with this one the shares are 1.1, more than 1"},
+      {"", "splits: [{name: train, share: 0.5}]\nsplit: trian",
+       "job.yaml:13: split: there is no split 'trian'; nearest is 'train'"},
+      {"", "split: train", "job.yaml:12: split: 'train': the job has no splits"},
+      {"", "split_seed: 3", "job.yaml:12: split_seed: belongs to splits"},
+  });
+}
+
 TEST(JobErrors, DropInRefusesWhatWouldMoveItems) {
   const std::string items =
       " contradicts balance: drop_in, which keeps items with their samples; remove one of the two";

@@ -125,6 +125,48 @@ TEST(Job, AMeshIsPartOfTheLayout) {
   EXPECT_NE(LayoutDigest(two), LayoutDigest(zigzag));
 }
 
+TEST(Job, ReadsConditions) {
+  std::string yaml(kSmall);
+  yaml.insert(yaml.find("shards:"),
+              "where: {images: 1.., llm_tokens: 16..4096, aspect_ratio: ..2.5, audios: 0}, ");
+  const std::vector<Condition> where = Parsed(yaml).datasets[0].where;
+  EXPECT_THAT(where, ElementsAre(Condition{.fact = SampleFact::kLlmTokens, .least = 16, .most = 4096},
+                                 Condition{.fact = SampleFact::kImages, .least = 1},
+                                 Condition{.fact = SampleFact::kAudios, .least = 0, .most = 0},
+                                 Condition{.fact = SampleFact::kAspectRatio, .most = 2.5}));
+  EXPECT_TRUE(where[0].Holds(16) && where[0].Holds(4096));
+  EXPECT_FALSE(where[0].Holds(15) || where[0].Holds(4097));
+}
+
+TEST(Job, ReadsSplits) {
+  const std::string yaml = std::string(kSmall) + "splits: [{name: a, share: 0.9}, {name: b, share: 0.1}]\n";
+  const Job first = Parsed(yaml), second = Parsed(yaml + "split: b\nsplit_seed: 4\n");
+  EXPECT_EQ(first.SplitRange().begin, 0u);
+  EXPECT_EQ(first.SplitRange().end, second.SplitRange().begin);
+  EXPECT_EQ(second.SplitRange().end, uint64_t{1} << 32);
+  EXPECT_EQ(second.split_seed, 4u);
+  EXPECT_TRUE(Parsed(std::string(kSmall)).SplitRange().is_all());
+}
+
+TEST(Job, ASelectionIsPartOfTheStream) {
+  const auto digest = [](const std::string& yaml) { return StreamDigest(Parsed(yaml), {}, {}); };
+  const std::string plain(kSmall),
+      splits = plain + "splits: [{name: a, share: 0.5}, {name: b, share: 0.5}]\n";
+  std::string where = plain, other = plain;
+  where.insert(where.find("shards:"), "where: {images: 1..}, ");
+  other.insert(other.find("shards:"), "where: {images: ..1}, ");
+  const std::vector<Digest> digests = {digest(plain),
+                                       digest(where),
+                                       digest(other),
+                                       digest(splits),
+                                       digest(splits + "split: b\n"),
+                                       digest(splits + "split_seed: 1\n")};
+  for (size_t i = 0; i < digests.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(digests[i], digests[j]) << i << " and " << j;
+  }
+  EXPECT_EQ(digest(plain + "splits: [{name: all, share: 1}]\n"), digest(plain)) << "it leaves nothing out";
+}
+
 TEST(Job, ReadsEveryField) {
   Job job = Parsed(R"(
 name: everything

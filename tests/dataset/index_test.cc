@@ -6,10 +6,11 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "dataset/index/excluded_rows.h"
 #include "dataset/index/index_builder.h"
+#include "dataset/index/remaining_rows.h"
 #include "dataset/index/shard_content.h"
 #include "dataset/index_prune.h"
+#include "dataset/order/permutation.h"
 #include "dataset/order/sampler.h"
 #include "tests/dataset/support.h"
 
@@ -498,12 +499,154 @@ TEST_F(IndexTest, FailsTheBuildForAMissingShard) {
   EXPECT_EQ(BuildIndex(job_, measurer_, source_).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ExcludedRows, NumbersWhatRemains) {
+// What the index has in the order in which a job without conditions draws it: (dataset, name of the sample).
+std::vector<std::pair<uint32_t, std::string>> NamesOf(const Job& job, const Index& index) {
+  std::vector<std::pair<uint32_t, std::string>> names;
+  for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+    for (uint64_t i = 0; i < index.num_samples(d); ++i)
+      names.emplace_back(d, SampleName(job, *index.places(d, i)));
+  }
+  return names;
+}
+
+std::vector<std::string> DrawnNames(const Job& job, const Index& index) {
+  std::vector<std::string> names;
+  for (const auto& [dataset, name] : NamesOf(job, index)) names.push_back(name);
+  return names;
+}
+
+TEST_F(IndexTest, DrawsWhatMeetsTheConditions) {
+  Build(measurer_);
+  const auto drawn = [&](size_t dataset, std::vector<Condition> where) {
+    job_.datasets[0].where.clear();
+    job_.datasets[1].where.clear();
+    job_.datasets[dataset].where = std::move(where);
+    return Open(measurer_);
+  };
+  // Photo i is 8 + i pixels wide and 8 high.
+  auto index = drawn(0, {{.fact = SampleFact::kLongSide, .least = 10, .most = 12}});
+  EXPECT_EQ(index->num_samples(0), 3u);
+  EXPECT_EQ(index->left_out(0).by_where, 5u);
+  EXPECT_EQ(index->places(0, 0)->key, "p2");
+  EXPECT_EQ(index->places(0, 2)->key, "p4");
+  EXPECT_EQ(index->num_samples(1), 2u) << "conditions are of one dataset";
+  index = drawn(0, {{.fact = SampleFact::kShortSide, .least = 9}});
+  EXPECT_EQ(index->num_samples(0), 0u);
+  index = drawn(0, {{.fact = SampleFact::kAspectRatio, .most = 1.25}});
+  EXPECT_EQ(index->num_samples(0), 3u) << "8:8, 9:8 and 10:8";
+  index = drawn(1, {{.fact = SampleFact::kAudios, .least = 1, .most = 1}});
+  ASSERT_EQ(index->num_samples(1), 1u);
+  EXPECT_EQ(index->places(1, 0)->key, "c/1");
+  index = drawn(1, {{.fact = SampleFact::kImages, .most = 0}});
+  ASSERT_EQ(index->num_samples(1), 1u);
+  EXPECT_EQ(index->places(1, 0)->key, "c/2");
+  index = drawn(1, {{.fact = SampleFact::kVideoSeconds, .least = 1}});
+  EXPECT_EQ(index->num_samples(1), 2u) << "what has no video has none that is too short";
+}
+
+TEST_F(IndexTest, ConditionsOnTokensAreThoseOfTheLengths) {
+  Build(measurer_);
+  const auto all = Open(measurer_);
+  for (const SampleFact fact : {SampleFact::kLlmTokens, SampleFact::kTrainedTokens}) {
+    std::vector<uint64_t> values;
+    for (uint64_t i = 0; i < all->num_samples(0); ++i) {
+      const SampleLengths lengths = *all->lengths(0, i);
+      values.push_back(fact == SampleFact::kLlmTokens ? lengths.llm_length : lengths.loss_tokens);
+    }
+    for (const uint64_t bound : values) {
+      job_.datasets[0].where = {{.fact = fact, .least = static_cast<double>(bound)}};
+      const auto index = Open(measurer_);
+      std::vector<SampleLengths> expected, got;
+      for (uint64_t i = 0; i < values.size(); ++i)
+        if (values[i] >= bound) expected.push_back(*all->lengths(0, i));
+      for (uint64_t i = 0; i < index->num_samples(0); ++i) got.push_back(*index->lengths(0, i));
+      EXPECT_EQ(got, expected);
+    }
+  }
+}
+
+TEST_F(IndexTest, SplitsDivideTheSamples) {
+  AddShard(0, "many.tar", PhotoShard(100, 400));
+  Build(measurer_);
+  const auto all = NamesOf(job_, *Open(measurer_));
+  job_.splits = {{"train", 0.7}, {"eval", 0.2}, {"test", 0.1}};
+  std::vector<std::pair<uint32_t, std::string>> together;
+  for (job_.split = 0; job_.split < 3; ++job_.split) {
+    const auto index = Open(measurer_);
+    const auto names = NamesOf(job_, *index);
+    EXPECT_NEAR(static_cast<double>(names.size()) / static_cast<double>(all.size()),
+                job_.splits[job_.split].share, 0.07);
+    EXPECT_EQ(index->left_out(0).by_split + index->num_samples(0), 408u);
+    together.insert(together.end(), names.begin(), names.end());
+  }
+  std::sort(together.begin(), together.end());
+  auto sorted = all;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(together, sorted) << "every sample is in one split";
+}
+
+TEST_F(IndexTest, SplitsStayWhenShardsAreAdded) {
+  AddShard(0, "many.tar", PhotoShard(100, 400));
+  job_.splits = {{"train", 0.5}, {"eval", 0.5}};
+  Build(measurer_);
+  const auto before = DrawnNames(job_, *Open(measurer_));
+  AddShard(0, "more.tar", PhotoShard(1000, 50));
+  AddShard(1, "other.tar", PhotoShard(2000, 50));
+  Build(measurer_);
+  const auto after = DrawnNames(job_, *Open(measurer_));
+  for (const std::string& name : before) EXPECT_EQ(std::count(after.begin(), after.end(), name), 1) << name;
+  EXPECT_GT(after.size(), before.size());
+  job_.split_seed = 1;
+  EXPECT_NE(DrawnNames(job_, *Open(measurer_)), after);
+}
+
+TEST_F(IndexTest, ExcludesFromASelection) {
+  Build(measurer_);
+  job_.datasets[0].where = {{.fact = SampleFact::kLongSide, .least = 10, .most = 12}};
+  job_.exclude = {"photos/photos-0.tar/p3", "photos/photos-1.tar/p7"};
+  const auto index = Open(measurer_);
+  EXPECT_EQ(DrawnNames(job_, *index),
+            (std::vector<std::string>{"photos/photos-0.tar/p2", "photos/photos-0.tar/p4",
+                                      "chats/chats.tar/c/1", "chats/chats.tar/c/2"}));
+}
+
+TEST_F(IndexTest, ADatasetOfWhichNothingIsLeftSaysWhy) {
+  Build(measurer_);
+  job_.batch.samples = 2;
+  job_.datasets[0].where = {{.fact = SampleFact::kVideos, .least = 1}};
+  const auto sampler = Sampler::Make(job_, *Open(measurer_));
+  EXPECT_EQ(sampler.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(sampler.status().message().find("its `where` leaves out 8"), std::string::npos)
+      << sampler.status();
+}
+
+TEST(RemainingRows, NumbersWhatRemains) {
   for (uint32_t mask = 0; mask < 256; ++mask) {
     std::vector<uint64_t> excluded, remaining;
     for (uint64_t row = 0; row < 8; ++row) (mask >> row & 1 ? excluded : remaining).push_back(row);
-    ExcludedRows rows(excluded);
-    for (uint64_t i = 0; i < remaining.size(); ++i) EXPECT_EQ(rows.RowOf(i), remaining[i]);
+    const RemainingRows without = RemainingRows::Without(8, excluded);
+    const RemainingRows of = RemainingRows::Of(8, {~mask & 255});
+    ASSERT_EQ(without.size(), remaining.size());
+    ASSERT_EQ(of.size(), remaining.size());
+    for (uint64_t i = 0; i < remaining.size(); ++i) {
+      EXPECT_EQ(without.RowOf(i), remaining[i]);
+      EXPECT_EQ(of.RowOf(i), remaining[i]);
+    }
+  }
+}
+
+TEST(RemainingRows, FindsRowsAmongManyBits) {
+  constexpr uint64_t kRows = 50021;
+  for (const uint64_t every : {1, 2, 7, 4096, 9973}) {
+    std::vector<uint64_t> bits((kRows + 63) / 64, 0), rows;
+    for (uint64_t row = 0; row < kRows; ++row) {
+      if (MixKey({every, row}) % every != 0) continue;
+      bits[row / 64] |= uint64_t{1} << (row % 64);
+      rows.push_back(row);
+    }
+    const RemainingRows remaining = RemainingRows::Of(kRows, bits);
+    ASSERT_EQ(remaining.size(), rows.size());
+    for (uint64_t i = 0; i < rows.size(); ++i) ASSERT_EQ(remaining.RowOf(i), rows[i]) << every;
   }
 }
 

@@ -15,12 +15,14 @@ TOTAL = [90, 38]
 STEPS = 3
 
 
-def write_job(mixed, name, phases=None, order=None, **options):
+def write_job(mixed, name, phases=None, order=None, where=None, **options):
     """A job next to the shards, with the shared index. `phases`: the lines of all three."""
     job = harness.write_job(mixed / f"job-{name}.yaml", DATASETS, **options)
     text = job.read_text()
     if phases is not None:
         text = text[:text.index("phases:")] + "phases:\n" + "".join(f"  - {{{line}}}\n" for line in phases)
+    if where is not None:
+        text = text.replace("weight: 2", f"weight: 2, where: {where}")
     if order is not None:
         text += f"order: {order}\n"
     job.write_text(text)
@@ -53,6 +55,7 @@ FORMS = {
     "unbalanced": dict(phases=phases(*["algorithm: none"] * 3)),
     "quadratic": dict(phases=phases(llm="cost: {linear: 1, quadratic: 0.001}", vision="cost: {constant: 50}",
                                     audio="algorithm: greedy_packed")),
+    "a part": dict(extra="splits: [{name: train, share: 0.7}, {name: eval, share: 0.3}]\n", where="{llm_tokens: ..300}"),
     "f32": dict(wire="f32"),
     "bf16": dict(wire="bf16"),
 }
@@ -163,6 +166,34 @@ def test_a_token_budget_is_used_well_and_never_exceeded(mixed):
     tokens = [llm_tokens(plan) for plan in plans]
     assert max(tokens) <= 4000
     assert sum(tokens) > 0.8 * 4000 * len(tokens), tokens
+
+
+def drawn(job, split, steps=40):
+    """Names of what the steps draw, and the lengths of the first dataset's samples."""
+    names, lengths = [], []
+    for step in range(steps):
+        plan = json.loads(harness.run("plan", "--job", job, "--step", step, "--split", split, "--json").stdout)
+        for sample in plan["samples"]:
+            if sample["epoch"] == 0:
+                names.append(sample["name"])
+                lengths += [sample["llm_length"]] if sample["dataset"] == 0 else []
+    return names, lengths
+
+
+def test_splits_divide_what_meets_the_conditions(mixed):
+    job = write_job(mixed, "part", **FORMS["a part"], batch="{samples: 8}")
+    counted = {(one["dataset"], one["split"]): one for one in json.loads(harness.run(
+        "index", "--job", job, "--max-excluded", "100%", "--json").stdout)["drawn"]}
+    train, lengths = drawn(job, "train")
+    evaluated, more = drawn(job, "eval")
+    assert not set(train) & set(evaluated)
+    for names, split in ((train, "train"), (evaluated, "eval")):
+        assert len(set(names)) == len(names) == sum(counted[dataset, split]["samples"] for dataset in "ab")
+    left_out = {one["left_out_by_where"] for (dataset, _), one in counted.items() if dataset == "a"}
+    assert len(left_out) == 1 and len(train) + len(evaluated) == sum(TOTAL) - left_out.pop()
+    assert max(lengths + more) <= 300
+    done = harness.run("plan", "--job", job, "--step", 0, "--split", "test", check=False)
+    assert done.returncode == 2 and "there is no split 'test'; nearest is" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["token budget", "blocked", "not shuffled"])

@@ -266,6 +266,22 @@ def test_a_processor_without_lengths_is_indexed_too(job, capfd):
     wait_until(lambda: not processes(job))
 
 
+def test_a_loader_of_another_split_has_other_samples(job):
+    job.write_text(job.read_text() + "splits: [{name: train, share: 0.6}, {name: eval, share: 0.4}]\n")
+    jobs.make_index(job)
+    seen = {}
+    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20) as train, \
+            evenkeel.Loader(job, rank=0, split="eval", prefetch_bytes=64 << 20) as evaluation:
+        for loader in (train, evaluation):
+            seen[loader] = {tuple(one) for step, _ in zip(loader, range(3)) for microbatch in step.microbatches
+                            for one in microbatch["sample_ids"].tolist()}
+        assert train.state_dict() != evaluation.state_dict(), "a state of one is not taken by the other"
+    assert all(seen.values())
+    with pytest.raises(evenkeel.Unavailable, match="there is no split 'tset'; nearest is"):
+        next(evenkeel.Loader(job, rank=0, split="tset"))
+    wait_until(lambda: not processes(job))
+
+
 def test_a_rank_that_the_job_does_not_have_is_named(job):
     jobs.make_index(job)
     with pytest.raises(evenkeel.InvalidArgument, match="rank 5 is not in the job: its phases run on ranks 0-1"):

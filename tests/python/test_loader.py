@@ -152,6 +152,7 @@ def test_a_rank_that_the_job_does_not_have_is_named(endpoint):
 def test_arguments_that_make_no_sense_are_refused(endpoint):
     for arguments, words in [({}, "give a job file or endpoints"), ({"source": endpoint}, "and the rank"),
                              ({"source": endpoint, "rank": 0, "worker_threads": 1}, "these run elsewhere"),
+                             ({"source": endpoint, "rank": 0, "split": "eval"}, "these run elsewhere"),
                              ({"source": endpoint, "rank": 0, "prefetch": 1}, "unknown option 'prefetch'")]:
         with pytest.raises(TypeError, match=words):
             evenkeel.Loader(**arguments)

@@ -81,15 +81,17 @@ class Embedded:
     """This process's hold of the worker of a job for one rank. `endpoint` is its address; `close` lets go of it.
 
     threads, memory   of the worker: `--threads` and `--memory` of `evenkeel serve` ("2GiB"); None: its defaults
+    split             of the job's splits: `--split` of `evenkeel serve`; None: the job's
     start_timeout     seconds that the worker may take to answer, without the time for the index
     """
 
-    def __init__(self, job, rank, threads=None, memory=None, start_timeout=60):
+    def __init__(self, job, rank, threads=None, memory=None, split=None, start_timeout=60):
         job = os.path.realpath(job)
         with open(job, "rb") as file:
             content = file.read()
         options = [] if threads is None else ["--threads", str(threads)]
         options += [] if memory is None else ["--memory", str(memory)]
+        options += [] if split is None else ["--split", split]
         name = hashlib.sha256(repr((job, content, options, launch_name())).encode()).hexdigest()[:16]
         self._folder = runtime_folder() / name
         self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -16,7 +16,7 @@ _log = logging.getLogger("evenkeel")
 _OPTIONS = {"transport", "require_rdma", "trusted_data_network", "devices", "prefetch_bytes", "prefetch_steps",
             "connect_timeout", "step_timeout", "progress_timeout", "expect_stream_digest", "expect_layout_digest",
             "all_loads", "whole", "tls_certificate", "tls_key", "tls_ca"}
-_OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "worker_threads", "worker_memory"}
+_OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "split", "worker_threads", "worker_memory"}
 _FETCH = ("each", "node", "leader")
 _STEP_SECONDS, _CONNECT_SECONDS = 300, 30  # the defaults of the timeouts
 _STATE_VERSION = 1
@@ -46,6 +46,8 @@ class Loader:
     first_step, num_steps   which steps; without num_steps there is no end, and len(loader) is a TypeError
     wait_for_done           a step counts as consumed when step.done() is called, not when it is handed out: for whatever
                             fetches ahead of the training. The first call of step.done() has the same effect
+    split                   of the job's `splits`, for a worker of this node; workers elsewhere serve the one that they were
+                            started with (`evenkeel serve --split`)
     worker_threads, worker_memory   of the worker of this node: as --threads and --memory ("4GiB") of `evenkeel serve`
     transport               "auto", "memory" (workers of this machine and user), "ucx" or "grpc"; require_rdma, devices:
                             see docs/transport.md
@@ -58,7 +60,7 @@ class Loader:
     """
 
     def __init__(self, source=None, rank=None, first_step=0, num_steps=None, *, endpoints=None, topology=None, fetch="each",
-                 wait_for_done=False, worker_threads=None, worker_memory=None, **options):
+                 wait_for_done=False, split=None, worker_threads=None, worker_memory=None, **options):
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"Loader: unknown option {unknown[0]!r}; known are {', '.join(sorted(_OPTIONS | _OWN_OPTIONS))}")
@@ -80,9 +82,9 @@ class Loader:
                 self._job = os.path.abspath(source)
             else:
                 endpoints = source
-        if self._job is None and (worker_threads is not None or worker_memory is not None):
-            raise TypeError("Loader: worker_threads and worker_memory are of a worker on this node; these run elsewhere")
-        self._worker_options = {"threads": worker_threads, "memory": worker_memory}
+        self._worker_options = {"threads": worker_threads, "memory": worker_memory, "split": split}
+        if self._job is None and any(option is not None for option in self._worker_options.values()):
+            raise TypeError("Loader: split, worker_threads and worker_memory are of a worker on this node; these run elsewhere")
         self._options = {"endpoints": endpoints, "rank": rank,
                          **{key: value for key, value in options.items() if value is not None}}
         self._begin = self._next = first_step
