@@ -17,6 +17,7 @@
 #include "core/plan.h"
 #include "dataset/format/table.h"
 #include "dataset/index/index.h"
+#include "dataset/order/read_runs.h"
 #include "dataset/order/sampler.h"
 #include "dataset/source/byte_source.h"
 #include "preprocess/processor.h"
@@ -31,6 +32,7 @@ struct Stream {
   std::unique_ptr<preprocess::Processor> processor;
   std::unique_ptr<dataset::Index> index;
   std::unique_ptr<dataset::Sampler> sampler;
+  std::unique_ptr<dataset::ReadRuns> read_runs;    // null: ranges are announced without them
   std::array<MediaFacts, kMaxPhases> dummy_facts;  // by the phase's number; the llm has none
   reorder::DummyItems dummies;
   Digest stream_digest;

@@ -31,6 +31,11 @@ struct ByteRange {
   std::string path;
   uint64_t offset = 0;
   uint64_t size = 0;
+  // What else of the object will be read soon: from `run_begin` to below `run_end`, with the range in it, one of `runs` such
+  // runs at a time. None if `runs` is 0.
+  uint64_t run_begin = 0;
+  uint64_t run_end = 0;
+  uint64_t runs = 0;
 };
 
 struct WholeObject {
@@ -49,7 +54,7 @@ class Expected {
 struct ReadCounts {
   // Ranges of far objects: fetched before they were read, still on their way then, and read without an announcement.
   uint64_t ready = 0, late = 0, direct = 0;
-  uint64_t bytes_ahead = 0;  // requested, or fetched and not yet read, now
+  uint64_t bytes_ahead = 0;  // requested, or fetched and not yet read, or kept for neighbours, now
   uint64_t cache_hits = 0, cache_misses = 0;
   uint64_t cache_damaged = 0;    // among the misses
   uint64_t cache_unwritten = 0;  // ranges that the cache's disk did not take

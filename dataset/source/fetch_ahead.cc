@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,6 +22,12 @@
 
 namespace evenkeel::dataset {
 namespace {
+
+// Pieces of runs are fetched while this share of their bytes is read, as a mean that forgets; else every so many ranges one
+// is, to see whether that has changed.
+constexpr double kLeastShare = 0.3;
+constexpr double kForget = 0.1;
+constexpr uint64_t kProbeEvery = 64;
 
 class FetchAheadSource : public SourceOver {
  public:
@@ -54,14 +61,25 @@ class FetchAheadSource : public SourceOver {
     std::vector<std::byte> bytes;
     absl::Status status;
     bool done = false;
-    std::vector<Place> places;
-    size_t unread = 0;  // of the places
+    std::vector<Place> places;  // known when it was made
+    size_t unread = 0;          // of these, and of those that were announced later
+    bool is_piece = false;      // of a run: kept when all is read
+    bool is_idle = false;       // and so it is now
+    uint64_t read_bytes = 0;    // of all its ranges
+  };
+  using Pieces = std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Request>>;  // (address, begin)
+
+  struct RunBounds {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t at_a_time = 0;  // 0: there is none
   };
 
   struct Range {
     std::pair<uint64_t, uint64_t> turn;  // as announced, and then by arrival
     std::vector<uint64_t> readers;       // announcements that have not read it
     std::shared_ptr<Request> request;    // null: it waits for its turn
+    RunBounds run;
   };
   using Ranges = std::map<Place, Range>;
 
@@ -94,7 +112,16 @@ class FetchAheadSource : public SourceOver {
   void GiveUp(uint64_t id, const std::vector<Place>& places) ABSL_LOCKS_EXCLUDED(mutex_);
   // One reader less; the last one takes the range's share of its request along.
   void Leave(Ranges::iterator range, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Settle(Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(const std::shared_ptr<Request>& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Release(const std::shared_ptr<Request>& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropPiece(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The piece that has or will have the range, or null.
+  std::shared_ptr<Request> PieceWith(const Place& place) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Attach(const std::shared_ptr<Request>& request, Ranges::iterator range)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets go of kept pieces, the oldest first, until so many bytes more fit, or none is left.
+  void MakeRoomFor(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t BusyBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_bytes_ - idle_bytes_; }
   bool MayBeCached(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Without what was announced.
   absl::Status ReadNow(const std::string& path, uint64_t offset, std::span<std::byte> out);
@@ -103,6 +130,10 @@ class FetchAheadSource : public SourceOver {
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first range that waits, and its neighbours.
   std::shared_ptr<Request> TakeRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddNeighbours(const std::shared_ptr<Request>& request, Ranges::iterator first)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The piece of the range's run that has it, to be fetched as a whole; false: it is fetched alone.
+  bool MakePiece(Request& request, const Ranges::value_type& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether `next`, on one side of the request, can be fetched with it.
   bool IsNeighbour(const Request& request, const Ranges::value_type& next) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -120,6 +151,11 @@ class FetchAheadSource : public SourceOver {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;                   // of them
+  std::list<std::shared_ptr<Request>> idle_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+  Pieces pieces_ ABSL_GUARDED_BY(mutex_);
+  double share_ ABSL_GUARDED_BY(mutex_) = 1;  // of pieces' bytes that are read
+  uint64_t probes_ ABSL_GUARDED_BY(mutex_) = 0;
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<uint64_t, uint64_t>, Ranges::iterator> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> changed_ ABSL_GUARDED_BY(mutex_);  // objects that the cache has old bytes of
@@ -129,8 +165,11 @@ class FetchAheadSource : public SourceOver {
 
 std::unique_ptr<Expected> FetchAheadSource::Expect(std::vector<ByteRange> ranges, uint64_t turn) {
   std::vector<Place> places;
+  std::vector<RunBounds> runs;  // parallel
   for (ByteRange& range : ranges) {
-    if (IsAhead(range)) places.emplace_back(std::move(range.path), range.offset, range.size);
+    if (!IsAhead(range)) continue;
+    places.emplace_back(std::move(range.path), range.offset, range.size);
+    runs.push_back({range.run_begin, range.run_end, range.runs});
   }
   if (places.empty()) return nullptr;
   MutexLock lock(mutex_);
@@ -142,6 +181,11 @@ std::unique_ptr<Expected> FetchAheadSource::Expect(std::vector<ByteRange> ranges
     range->second.readers.push_back(id);
     if (!is_new) continue;  // announced by another part, whose turn it keeps
     range->second.turn = {turn, next_id_++};
+    range->second.run = runs[i];
+    if (const std::shared_ptr<Request> piece = PieceWith(places[i]); piece != nullptr) {
+      Attach(piece, range);
+      continue;
+    }
     waiting_.emplace(range->second.turn, range);
     work_.NotifyOne();
   }
@@ -194,11 +238,16 @@ bool FetchAheadSource::MayBeCached(const std::string& path) const {
 
 void FetchAheadSource::Forget(const std::string& path) {
   source_->Forget(path);
-  if (cache_ == nullptr || !IsAddress(path)) return;
+  if (!IsAddress(path)) return;
   // The reader found other bytes than it expects. Bounded, because data may be damaged in many places.
   constexpr size_t kMaxChanged = 1 << 16;
   MutexLock lock(mutex_);
-  if (changed_.size() < kMaxChanged) changed_.insert(path);
+  for (auto piece = pieces_.lower_bound({path, 0}); piece != pieces_.end() && piece->first.first == path;) {
+    const std::shared_ptr<Request> request = (piece++)->second;
+    DropPiece(*request);
+    if (request->is_idle) Release(request);
+  }
+  if (cache_ != nullptr && changed_.size() < kMaxChanged) changed_.insert(path);
 }
 
 ReadCounts FetchAheadSource::counts() const {
@@ -233,23 +282,70 @@ void FetchAheadSource::Leave(Ranges::iterator range, uint64_t id) {
   if (!readers.empty()) return;
   if (const std::shared_ptr<Request> request = range->second.request; request != nullptr) {
     --request->unread;
-    Settle(*request);
+    Settle(request);
   } else {
     waiting_.erase(range->second.turn);
   }
   ranges_.erase(range);
 }
 
-void FetchAheadSource::Settle(Request& request) {
-  if (!request.done || request.unread > 0) return;
-  used_bytes_ -= request.end - request.begin;
+void FetchAheadSource::Settle(const std::shared_ptr<Request>& request) {
+  if (!request->done || request->unread > 0) return;
+  if (!request->is_piece || !request->status.ok() || PieceWith(request->places.front()) != request)
+    return Release(request);
+  request->is_idle = true;
+  idle_.push_back(request);
+  idle_bytes_ += request->end - request->begin;
+  work_.NotifyAll();  // it makes room where that is needed
+}
+
+void FetchAheadSource::Release(const std::shared_ptr<Request>& request) {
+  const uint64_t bytes = request->end - request->begin;
+  used_bytes_ -= bytes;
+  if (request->is_idle) {
+    idle_.remove(request);
+    idle_bytes_ -= bytes;
+    request->is_idle = false;
+  }
+  if (request->is_piece) {
+    DropPiece(*request);
+    const double read = static_cast<double>(request->read_bytes) / static_cast<double>(bytes);
+    share_ += kForget * (std::min(read, 1.0) - share_);
+  }
   work_.NotifyAll();
+}
+
+void FetchAheadSource::DropPiece(const Request& request) {
+  const auto found = pieces_.find({request.address, request.begin});
+  if (found != pieces_.end() && found->second.get() == &request) pieces_.erase(found);
+}
+
+std::shared_ptr<FetchAheadSource::Request> FetchAheadSource::PieceWith(const Place& place) const {
+  auto after = pieces_.upper_bound({std::get<0>(place), BeginOf(place)});
+  if (after == pieces_.begin()) return nullptr;
+  const auto& [key, request] = *std::prev(after);
+  return key.first == std::get<0>(place) && EndOf(place) <= request->end ? request : nullptr;
+}
+
+void FetchAheadSource::Attach(const std::shared_ptr<Request>& request, Ranges::iterator range) {
+  if (request->is_idle) {
+    idle_.remove(request);
+    idle_bytes_ -= request->end - request->begin;
+    request->is_idle = false;
+  }
+  ++request->unread;
+  request->read_bytes += std::get<2>(range->first);
+  range->second.request = request;
+}
+
+void FetchAheadSource::MakeRoomFor(uint64_t bytes) {
+  while (!idle_.empty() && used_bytes_ + bytes > options_.budget_bytes) Release(idle_.front());
 }
 
 bool FetchAheadSource::HasWork() const {
   if (waiting_.empty()) return false;
   const Place& first = waiting_.begin()->second->first;
-  return used_bytes_ + std::get<2>(first) <= options_.budget_bytes;
+  return BusyBytes() + std::get<2>(first) <= options_.budget_bytes;
 }
 
 void FetchAheadSource::Run() {
@@ -266,7 +362,8 @@ void FetchAheadSource::Run() {
     MutexLock lock(mutex_);
     request->status = status;
     request->done = true;
-    Settle(*request);
+    if (!status.ok()) DropPiece(*request);
+    Settle(request);
     done_.NotifyAll();
   }
 }
@@ -277,15 +374,48 @@ std::shared_ptr<FetchAheadSource::Request> FetchAheadSource::TakeRequest() {
   request->address = std::get<0>(first->first);
   request->begin = BeginOf(first->first);
   request->end = EndOf(first->first);
+  request->is_piece = MakePiece(*request, *first);
   Add(request, first);
+  AddNeighbours(request, first);
+  MakeRoomFor(request->end - request->begin);
+  used_bytes_ += request->end - request->begin;
+  if (request->is_piece) pieces_.emplace(std::pair(request->address, request->begin), request);
+  return request;
+}
+
+bool FetchAheadSource::MakePiece(Request& request, const Ranges::value_type& range) {
+  const RunBounds& run = range.second.run;
+  const uint64_t bytes = run.end - run.begin;
+  if (run.at_a_time == 0 || bytes > options_.budget_bytes / 2 / run.at_a_time) return false;
+  if (share_ < kLeastShare && ++probes_ % kProbeEvery != 0) return false;
+  const uint64_t pieces = (bytes + options_.max_request_bytes - 1) / options_.max_request_bytes;
+  const uint64_t piece = (bytes + pieces - 1) / pieces;
+  const uint64_t begin = run.begin + (request.begin - run.begin) / piece * piece;
+  const uint64_t end = std::max(std::min(begin + piece, run.end), request.end);
+  // It is there already, without the last bytes of a range that crosses its end.
+  if (pieces_.contains({request.address, begin})) return false;
+  if (BusyBytes() + (end - begin) > options_.budget_bytes) return false;
+  request.begin = begin;
+  request.end = end;
+  return true;
+}
+
+void FetchAheadSource::AddNeighbours(const std::shared_ptr<Request>& request, Ranges::iterator first) {
+  if (request->is_piece) {
+    for (auto next = ranges_.lower_bound({request->address, request->begin, 0});
+         next != ranges_.end() && std::get<0>(next->first) == request->address &&
+         BeginOf(next->first) < request->end;
+         ++next) {
+      if (next->second.request == nullptr && EndOf(next->first) <= request->end) Add(request, next);
+    }
+    return;
+  }
   for (auto next = std::next(first); next != ranges_.end() && IsNeighbour(*request, *next); ++next) {
     Add(request, next);
   }
   for (auto next = first; next != ranges_.begin() && IsNeighbour(*request, *std::prev(next));) {
     Add(request, --next);
   }
-  used_bytes_ += request->end - request->begin;
-  return request;
 }
 
 bool FetchAheadSource::IsNeighbour(const Request& request, const Ranges::value_type& next) const {
@@ -296,15 +426,14 @@ bool FetchAheadSource::IsNeighbour(const Request& request, const Ranges::value_t
   const bool is_close =
       BeginOf(place) <= request.end + options_.max_gap && EndOf(place) + options_.max_gap >= request.begin;
   return is_close && end - begin <= options_.max_request_bytes &&
-         used_bytes_ + (end - begin) <= options_.budget_bytes;
+         BusyBytes() + (end - begin) <= options_.budget_bytes;
 }
 
 void FetchAheadSource::Add(const std::shared_ptr<Request>& request, Ranges::iterator range) {
   request->begin = std::min(request->begin, BeginOf(range->first));
   request->end = std::max(request->end, EndOf(range->first));
   request->places.push_back(range->first);
-  ++request->unread;
-  range->second.request = request;
+  Attach(request, range);
   waiting_.erase(range->second.turn);
 }
 

@@ -5,6 +5,10 @@
 // ReadAt that takes them. A range that is read before its turn came is read at once, as without an announcement, so no
 // reader ever waits for the budget; and so is one whose fetching failed, so that its errors are those of the source.
 //
+// In an order of blocks, a range comes with the run that it is a part of (ByteRange). If the runs of a window fit into half
+// of the budget, a piece of the run is fetched at once, and kept for neighbours that are announced later, as long as there
+// is room. Where many workers share the data, each reads few of a piece's ranges; then ranges are fetched alone again.
+//
 // With a cache on a disk, ranges are looked for there before they are requested, and kept there afterwards.
 //
 // Example:

@@ -250,6 +250,83 @@ TEST(FetchAhead, DoesNotTrustTheCacheAboutAForgottenObject) {
   EXPECT_THAT(ahead.store->reads(), SizeIs(2));
 }
 
+ByteRange InRun(uint64_t offset, uint64_t size, uint64_t begin, uint64_t end, uint64_t runs = 2) {
+  return {.path = kObject, .offset = offset, .size = size, .run_begin = begin, .run_end = end, .runs = runs};
+}
+
+TEST(FetchAhead, FetchesPiecesOfRunsForLaterReaders) {
+  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 4000});
+  // A run of 10,000 bytes is three pieces of at most 3,334.
+  const auto first = ahead.source->Expect({InRun(5000, 100, 1000, 11'000)}, 0);
+  ahead.store->WaitForReads(1);
+  EXPECT_TRUE(ahead.Read(kObject, 5000, 100).ok());
+  const auto later = ahead.source->Expect({InRun(4400, 50, 1000, 11'000), InRun(7000, 600, 1000, 11'000)}, 3);
+  EXPECT_TRUE(ahead.Read(kObject, 4400, 50).ok());
+  EXPECT_TRUE(ahead.Read(kObject, 7000, 600).ok());
+  ASSERT_THAT(ahead.store->reads(), SizeIs(1));
+  EXPECT_EQ(ahead.store->reads()[0].offset, 4334);
+  EXPECT_EQ(ahead.store->reads()[0].size, 3334);
+  const auto last = ahead.source->Expect({InRun(1000, 100, 1000, 11'000)}, 4);
+  ahead.store->WaitForReads(2);
+  EXPECT_TRUE(ahead.Read(kObject, 1000, 100).ok());
+}
+
+TEST(FetchAhead, AReadAcrossPiecesGetsItsBytes) {
+  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 5000});
+  const auto inside = ahead.source->Expect({InRun(100, 100, 0, 10'000)}, 0);
+  ahead.store->WaitForReads(1);
+  EXPECT_TRUE(ahead.Read(kObject, 100, 100).ok());
+  const auto across = ahead.source->Expect({InRun(4900, 300, 0, 10'000)}, 1);
+  EXPECT_TRUE(ahead.Read(kObject, 4900, 300).ok());
+  EXPECT_THAT(ahead.store->reads(), SizeIs(2));
+}
+
+TEST(FetchAhead, LeavesRunsThatDoNotFit) {
+  Ahead ahead({.budget_bytes = 30'000, .max_gap = 0, .max_request_bytes = 4000});
+  const auto expected = ahead.source->Expect({InRun(5000, 100, 0, 10'000), InRun(9000, 100, 0, 10'000)}, 0);
+  ahead.store->WaitForReads(2);
+  EXPECT_TRUE(ahead.Read(kObject, 5000, 100).ok());
+  EXPECT_TRUE(ahead.Read(kObject, 9000, 100).ok());
+  for (const SlowStore::Read& read : ahead.store->reads()) EXPECT_EQ(read.size, 100);
+}
+
+TEST(FetchAhead, KeepsPiecesWithinItsBudget) {
+  Ahead ahead({.budget_bytes = 16'000, .max_request_bytes = 4000});
+  for (uint64_t run = 0; run < 20; ++run) {
+    const uint64_t begin = run * 4000;
+    const auto expected = ahead.source->Expect({InRun(begin + 10, 3000, begin, begin + 4000)}, run);
+    ahead.store->WaitForReads(run + 1);
+    EXPECT_TRUE(ahead.Read(kObject, begin + 10, 3000).ok());
+    EXPECT_LE(ahead.source->counts().bytes_ahead, 16'000);
+  }
+  EXPECT_EQ(ahead.source->counts().direct, 0);
+}
+
+TEST(FetchAhead, FetchesRangesAloneWhereOthersReadTheRest) {
+  Ahead ahead({.budget_bytes = 40'000, .max_gap = 0, .max_request_bytes = 4000});
+  uint64_t bytes = 0;
+  for (uint64_t run = 0; run < 200; ++run) {
+    const uint64_t begin = run * 4000;
+    const auto expected = ahead.source->Expect({InRun(begin + 10, 100, begin, begin + 4000)}, run);
+    ahead.store->WaitForReads(run + 1);
+    EXPECT_TRUE(ahead.Read(kObject, begin + 10, 100).ok());
+  }
+  for (const SlowStore::Read& read : ahead.store->reads()) bytes += read.size;
+  EXPECT_LT(bytes, 200 * 4000 / 5) << "one range in forty is read, so that whole pieces do not pay";
+}
+
+TEST(FetchAhead, ForgetsPiecesOfAnObjectThatChanged) {
+  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 4000});
+  const auto first = ahead.source->Expect({InRun(0, 100, 0, 4000)}, 0);
+  ahead.store->WaitForReads(1);
+  EXPECT_TRUE(ahead.Read(kObject, 0, 100).ok());
+  ahead.source->Forget(kObject);
+  EXPECT_EQ(ahead.source->counts().bytes_ahead, 0);
+  const auto again = ahead.source->Expect({InRun(200, 100, 0, 4000)}, 1);
+  ahead.store->WaitForReads(2);
+  EXPECT_TRUE(ahead.Read(kObject, 200, 100).ok());
+}
+
 // Many threads announce, read and give up at random. Every read has the right bytes, and nothing is left behind.
 TEST(FetchAhead, HoldsUnderManyThreads) {
   Ahead ahead({.budget_bytes = 20'000, .max_requests = 4, .max_gap = 300, .max_request_bytes = 3000});
@@ -262,6 +339,13 @@ TEST(FetchAhead, HoldsUnderManyThreads) {
         for (int i = 0; i < 8; ++i)
           ranges.push_back(
               {random() % 2 == 0 ? kObject : "s3://b/b.tar", random() % 40 * 250, 1 + random() % 3 * 100});
+        for (ByteRange& range : ranges) {
+          if (random() % 2 == 0) continue;
+          range.run_begin = range.offset / 2000 * 2000;
+          range.run_end = range.run_begin + 2600;
+          range.runs = random() % 3;
+        }
+        if (random() % 16 == 0) ahead.source->Forget(kObject);
         const auto expected = ahead.source->Expect(ranges, turn);
         const size_t read = random() % (ranges.size() + 1);
         for (size_t i = 0; i < read; ++i)
@@ -271,6 +355,8 @@ TEST(FetchAhead, HoldsUnderManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(ahead.store->most_at_once(), 12);  // 4 ahead of need, and the readers themselves
+  for (const std::string path : {kObject, "s3://b/b.tar"})
+    ahead.source->Forget(path);  // and with it what is kept
   // What was given up while it was on its way ends first.
   while (ahead.source->counts().bytes_ahead > 0) std::this_thread::yield();
 }
