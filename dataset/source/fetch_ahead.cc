@@ -388,7 +388,7 @@ bool FetchAheadSource::MakePiece(Request& request, const Ranges::value_type& ran
   const uint64_t bytes = run.end - run.begin;
   if (run.at_a_time == 0 || bytes > options_.budget_bytes / 2 / run.at_a_time) return false;
   if (share_ < kLeastShare && ++probes_ % kProbeEvery != 0) return false;
-  const uint64_t pieces = (bytes + options_.max_request_bytes - 1) / options_.max_request_bytes;
+  const uint64_t pieces = (bytes + options_.max_piece_bytes - 1) / options_.max_piece_bytes;
   const uint64_t piece = (bytes + pieces - 1) / pieces;
   const uint64_t begin = run.begin + (request.begin - run.begin) / piece * piece;
   const uint64_t end = std::max(std::min(begin + piece, run.end), request.end);

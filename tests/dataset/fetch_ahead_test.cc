@@ -255,7 +255,7 @@ ByteRange InRun(uint64_t offset, uint64_t size, uint64_t begin, uint64_t end, ui
 }
 
 TEST(FetchAhead, FetchesPiecesOfRunsForLaterReaders) {
-  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 4000});
+  Ahead ahead({.budget_bytes = 100'000, .max_piece_bytes = 4000});
   // A run of 10,000 bytes is three pieces of at most 3,334.
   const auto first = ahead.source->Expect({InRun(5000, 100, 1000, 11'000)}, 0);
   ahead.store->WaitForReads(1);
@@ -272,7 +272,7 @@ TEST(FetchAhead, FetchesPiecesOfRunsForLaterReaders) {
 }
 
 TEST(FetchAhead, AReadAcrossPiecesGetsItsBytes) {
-  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 5000});
+  Ahead ahead({.budget_bytes = 100'000, .max_piece_bytes = 5000});
   const auto inside = ahead.source->Expect({InRun(100, 100, 0, 10'000)}, 0);
   ahead.store->WaitForReads(1);
   EXPECT_TRUE(ahead.Read(kObject, 100, 100).ok());
@@ -282,7 +282,7 @@ TEST(FetchAhead, AReadAcrossPiecesGetsItsBytes) {
 }
 
 TEST(FetchAhead, LeavesRunsThatDoNotFit) {
-  Ahead ahead({.budget_bytes = 30'000, .max_gap = 0, .max_request_bytes = 4000});
+  Ahead ahead({.budget_bytes = 30'000, .max_gap = 0, .max_piece_bytes = 4000});
   const auto expected = ahead.source->Expect({InRun(5000, 100, 0, 10'000), InRun(9000, 100, 0, 10'000)}, 0);
   ahead.store->WaitForReads(2);
   EXPECT_TRUE(ahead.Read(kObject, 5000, 100).ok());
@@ -291,7 +291,7 @@ TEST(FetchAhead, LeavesRunsThatDoNotFit) {
 }
 
 TEST(FetchAhead, KeepsPiecesWithinItsBudget) {
-  Ahead ahead({.budget_bytes = 16'000, .max_request_bytes = 4000});
+  Ahead ahead({.budget_bytes = 16'000, .max_piece_bytes = 4000});
   for (uint64_t run = 0; run < 20; ++run) {
     const uint64_t begin = run * 4000;
     const auto expected = ahead.source->Expect({InRun(begin + 10, 3000, begin, begin + 4000)}, run);
@@ -303,7 +303,7 @@ TEST(FetchAhead, KeepsPiecesWithinItsBudget) {
 }
 
 TEST(FetchAhead, FetchesRangesAloneWhereOthersReadTheRest) {
-  Ahead ahead({.budget_bytes = 40'000, .max_gap = 0, .max_request_bytes = 4000});
+  Ahead ahead({.budget_bytes = 40'000, .max_gap = 0, .max_piece_bytes = 4000});
   uint64_t bytes = 0;
   for (uint64_t run = 0; run < 200; ++run) {
     const uint64_t begin = run * 4000;
@@ -316,7 +316,7 @@ TEST(FetchAhead, FetchesRangesAloneWhereOthersReadTheRest) {
 }
 
 TEST(FetchAhead, ForgetsPiecesOfAnObjectThatChanged) {
-  Ahead ahead({.budget_bytes = 100'000, .max_request_bytes = 4000});
+  Ahead ahead({.budget_bytes = 100'000, .max_piece_bytes = 4000});
   const auto first = ahead.source->Expect({InRun(0, 100, 0, 4000)}, 0);
   ahead.store->WaitForReads(1);
   EXPECT_TRUE(ahead.Read(kObject, 0, 100).ok());
@@ -329,7 +329,11 @@ TEST(FetchAhead, ForgetsPiecesOfAnObjectThatChanged) {
 
 // Many threads announce, read and give up at random. Every read has the right bytes, and nothing is left behind.
 TEST(FetchAhead, HoldsUnderManyThreads) {
-  Ahead ahead({.budget_bytes = 20'000, .max_requests = 4, .max_gap = 300, .max_request_bytes = 3000});
+  Ahead ahead({.budget_bytes = 20'000,
+               .max_requests = 4,
+               .max_gap = 300,
+               .max_request_bytes = 3000,
+               .max_piece_bytes = 2000});
   std::vector<std::thread> threads;
   for (uint64_t thread = 0; thread < 8; ++thread) {
     threads.emplace_back([&ahead, thread] {
