@@ -23,6 +23,14 @@ std::string_view SequencesName(Sequences sequences) {
   return kNames[static_cast<size_t>(sequences)];
 }
 
+double DatasetSpec::WeightAt(uint64_t draw) const {
+  double now = weight;
+  for (const WeightChange& change : changes) {
+    if (change.from_draw <= draw) now = change.weight;
+  }
+  return now;
+}
+
 const PhaseSpec* Job::phase(const Phase& phase) const {
   for (const PhaseSpec& candidate : phases) {
     if (candidate.phase == phase) return &candidate;

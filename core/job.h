@@ -79,15 +79,24 @@ struct StoreSpec {
   uint32_t retries = 8;
 };
 
+// A weight that holds from a draw of the stream on.
+struct WeightChange {
+  uint64_t from_draw = 0;
+  double weight = 0;
+};
+
 struct DatasetSpec {
   std::string name;
   // Paths, absolute or relative to the working directory, and addresses (core/address.h); ranges expanded, in order.
   std::vector<std::string> shards;
-  double weight = 1;
+  double weight = 1;                  // from the first draw on
+  std::vector<WeightChange> changes;  // of the weight, draws ascending and above 0
   DataFormat format = DataFormat::kWebDataset;
   std::string media;  // of kJson and kParquet: the folder that media are in; empty: the folder of the shard
   FieldNames fields;  // of kJson and kParquet
   std::vector<Condition> where;  // all of which a sample must meet; in the order of SampleFact
+
+  double WeightAt(uint64_t draw) const;
 };
 
 // What videos are read with where neither the job nor the checkpoint gives a value. The numbers are

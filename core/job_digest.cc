@@ -29,7 +29,11 @@ void AddDatasets(const Job& job, CanonicalText* text) {
   for (const DatasetSpec& dataset : job.datasets) {
     text->Add("dataset.name", std::string_view(dataset.name));
     text->Add("dataset.weight", dataset.weight);
-    // Younger than the first release, as the split is: named only where they are set, so that older jobs keep their digests.
+    for (const WeightChange& change : dataset.changes) {
+      AddNumber(text, "dataset.from_draw", change.from_draw);
+      text->Add("dataset.weight", change.weight);
+    }
+    // Younger than the first release, as changes of weights and the split are: named only where they are set, so that older jobs keep their digests.
     AddConditions(dataset.where, text);
   }
   AddSplit(job.SplitRange(), job.split_seed, text);

@@ -26,6 +26,7 @@ constexpr uint64_t kMaxSamplesPerStep = 1 << 24;  // positions in a plan are 32 
 constexpr uint64_t kMaxTokens = 1ull << 40;
 constexpr uint32_t kMaxStages = 4096;
 constexpr int kMaxColumns = 64;
+constexpr int kMaxWeightChanges = 256;  // of a job; the sampler keeps half a megabyte for each at most
 constexpr size_t kMaxColumnName = 256;  // bytes
 // Of addresses of shards.
 constexpr std::array<absl::string_view, 6> kSchemes = {"s3", "gs", "az", "hf", "https", "http"};
@@ -53,6 +54,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Datasets());
     EVENKEEL_RETURN_IF_ERROR(Splits());
     EVENKEEL_RETURN_IF_ERROR(Batch());
+    EVENKEEL_RETURN_IF_ERROR(Weights());  // after the batch, which tells the draws of a step
     EVENKEEL_RETURN_IF_ERROR(Order());
     EVENKEEL_RETURN_IF_ERROR(Topology());
     EVENKEEL_RETURN_IF_ERROR(Phases());
@@ -198,7 +200,7 @@ class Resolver {
       shards += dataset.shards.size();
       if (shards > kMaxShards)
         return Error(path + ".shards", "the job has more than ", kMaxShards, " shards");
-      drawn = drawn || dataset.weight > 0;
+      drawn = drawn || dataset.weight > 0 || !in_.datasets(i).weights().empty();  // then see Weights
       job_.datasets.push_back(std::move(dataset));
     }
     if (!drawn) return Error("datasets", "every weight is 0; at least one dataset must be drawn");
@@ -214,6 +216,9 @@ class Resolver {
     }
     if (in.has_weight()) out.weight = in.weight();
     if (out.weight < 0) return Error(path + ".weight", "must not be negative");
+    if (in.has_weight() && !in.weights().empty())
+      return Error(path + ".weights", "contradicts weight; give one of the two");
+    if (!in.weights().empty()) out.weight = 0;
     if (in.shards().empty()) return Error(path + ".shards", "missing; give at least one shard");
     for (int i = 0; i < in.shards_size(); ++i) {
       EVENKEEL_RETURN_IF_ERROR(
@@ -335,6 +340,56 @@ class Resolver {
     if (expanded->size() + shards->size() > kMaxShards)
       return Error(path, "more than ", kMaxShards, " shards");
     for (const std::string& shard : *expanded) shards->push_back(RelativeOrAddress(shard));
+    return absl::OkStatus();
+  }
+
+  absl::Status Weights() {
+    int changes = 0;
+    std::set<uint64_t> from = {0};
+    for (int i = 0; i < in_.datasets_size(); ++i) {
+      changes += in_.datasets(i).weights_size();
+      const std::string path = absl::StrCat("datasets[", i, "].weights");
+      if (changes > kMaxWeightChanges)
+        return Error(path, "the job has more than ", kMaxWeightChanges, " changes of weights");
+      EVENKEEL_RETURN_IF_ERROR(WeightsOf(in_.datasets(i), path, job_.datasets[static_cast<size_t>(i)]));
+      for (const WeightChange& change : job_.datasets[static_cast<size_t>(i)].changes)
+        from.insert(change.from_draw);
+    }
+    for (const uint64_t draw : from) {
+      const bool drawn = std::any_of(job_.datasets.begin(), job_.datasets.end(),
+                                     [&](const DatasetSpec& dataset) { return dataset.WeightAt(draw) > 0; });
+      if (drawn) continue;
+      return Error("datasets", "from draw ", draw,
+                   " on every weight is 0; at least one dataset must be drawn");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WeightsOf(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
+    uint64_t last = 0;
+    for (int i = 0; i < in.weights_size(); ++i) {
+      const pb::WeightChange& change = in.weights(i);
+      const std::string one = absl::StrCat(path, "[", i, "]");
+      if (change.has_from_step() == change.has_from_draw())
+        return Error(one, "give from_step or from_draw, one of the two");
+      if (change.has_from_step() && job_.batch.samples == 0) {
+        return Error(one + ".from_step",
+                     "belongs to batch.samples; with llm_tokens the draws of a step vary, give ",
+                     "from_draw");
+      }
+      if (!change.has_weight()) return Error(one + ".weight", "missing");
+      if (change.weight() < 0) return Error(one + ".weight", "must not be negative");
+      const uint64_t most = uint64_t{1} << 62, unit = change.has_from_step() ? job_.batch.samples : 1;
+      const uint64_t value = change.has_from_step() ? change.from_step() : change.from_draw();
+      if (value > most / unit) return Error(one, "beyond draw 2^62");
+      if (i > 0 && value * unit <= last) return Error(one, "must be after the change before it");
+      last = value * unit;
+      if (last == 0) {
+        out.weight = change.weight();
+      } else {
+        out.changes.push_back({last, change.weight()});
+      }
+    }
     return absl::OkStatus();
   }
 

@@ -82,4 +82,11 @@ Mixture::Draw Mixture::At(uint64_t position) const {
   return {slot.dataset, position / slots_.size() * counts_[slot.dataset] + slot.before};
 }
 
+uint64_t Mixture::CountBefore(uint32_t dataset, uint64_t position) const {
+  const auto end = slots_.begin() + static_cast<ptrdiff_t>(position % slots_.size());
+  const auto rest =
+      std::count_if(slots_.begin(), end, [&](const Slot& slot) { return slot.dataset == dataset; });
+  return position / slots_.size() * counts_[dataset] + static_cast<uint64_t>(rest);
+}
+
 }  // namespace evenkeel::dataset

@@ -26,6 +26,9 @@ class Mixture {
   };
   Draw At(uint64_t position) const;
 
+  // How many of the first `position` draws are of the dataset. Time proportional to the period.
+  uint64_t CountBefore(uint32_t dataset, uint64_t position) const;
+
   uint64_t period() const { return slots_.size(); }
   // Draws a period.
   uint64_t count(uint32_t dataset) const { return counts_[dataset]; }

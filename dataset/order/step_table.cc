@@ -47,6 +47,10 @@ Digest StepTableKey(const Job& job, const Index& index) {
   if (job.order.heavy > 0) text.Add("heavy", job.order.heavy);
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     text.Add("weight", job.datasets[d].weight);
+    for (const WeightChange& change : job.datasets[d].changes) {
+      text.Add("from_draw", change.from_draw);
+      text.Add("weight", change.weight);
+    }
     text.Add("samples", index.num_samples(d));
     AddConditions(job.datasets[d].where, &text);
   }

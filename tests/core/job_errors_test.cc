@@ -71,6 +71,26 @@ TEST(JobErrors, AddressesAndStoresAreChecked) {
   });
 }
 
+TEST(JobErrors, WeightsChangeInOrder) {
+  const auto weights = [](const std::string& list) { return "weights: [" + list + "]"; };
+  ExpectMessages({
+      {"weight: 1", "weight: 1, " + weights("{from_step: 0, weight: 1}"),
+       "job.yaml:4: datasets[0].weights: contradicts weight; give one of the two"},
+      {"weight: 1", weights("{weight: 1}"),
+       "job.yaml:4: datasets[0].weights[0]: give from_step or from_draw, one of the two"},
+      {"weight: 1", weights("{from_step: 0, from_draw: 0, weight: 1}"),
+       "job.yaml:4: datasets[0].weights[0]: give from_step or from_draw, one of the two"},
+      {"weight: 1", weights("{from_step: 0}"), "job.yaml:4: datasets[0].weights[0].weight: missing"},
+      {"weight: 1", weights("{from_step: 0, weight: -1}"),
+       "job.yaml:4: datasets[0].weights[0].weight: must not be negative"},
+      {"weight: 1",
+       weights("{from_step: 0, weight: 1}, {from_draw: 64, weight: 2}, {from_step: 1, weight: 1}"),
+       "job.yaml:4: datasets[0].weights[2]: must be after the change before it"},
+      {"weight: 1", weights("{from_step: 4611686018427387904, weight: 1}"),
+       "job.yaml:4: datasets[0].weights[0]: beyond draw 2^62"},
+  });
+}
+
 TEST(JobErrors, ConditionsNeedBounds) {
   const auto where = [](const std::string& condition) { return "where: {" + condition + "}, weight: 1"; };
   const std::string form = "' is not A..B, A.., ..B or A with numbers from 0 up";

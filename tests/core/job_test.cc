@@ -138,6 +138,33 @@ TEST(Job, ReadsConditions) {
   EXPECT_FALSE(where[0].Holds(15) || where[0].Holds(4097));
 }
 
+TEST(Job, ReadsWeightsThatChange) {
+  std::string yaml(kSmall);
+  yaml.insert(yaml.find("shards:"),
+              "weights: [{from_step: 0, weight: 2}, {from_step: 3, weight: 1}, "
+              "{from_draw: 1000, weight: 5}], ");
+  const DatasetSpec dataset = Parsed(yaml).datasets[0];
+  const std::vector<std::pair<uint64_t, double>> expected = {{0, 2},   {191, 2},  {192, 1},
+                                                             {999, 1}, {1000, 5}, {1 << 30, 5}};
+  for (const auto& [draw, weight] : expected) EXPECT_EQ(dataset.WeightAt(draw), weight) << draw;
+  std::string constant(kSmall);
+  constant.insert(constant.find("shards:"), "weights: [{from_step: 0, weight: 1}], ");
+  EXPECT_EQ(StreamDigest(Parsed(constant), {}, {}), StreamDigest(Parsed(kSmall), {}, {}));
+  EXPECT_NE(StreamDigest(Parsed(yaml), {}, {}), StreamDigest(Parsed(kSmall), {}, {}));
+}
+
+TEST(Job, AtEveryTimeADatasetIsDrawn) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{from_step: 5, weight: 1}", "from draw 0 on every weight is 0; at least one dataset must be drawn"},
+      {"{from_step: 0, weight: 1}, {from_step: 5, weight: 0}",
+       "from draw 320 on every weight is 0; at least one dataset must be drawn"}};
+  for (const auto& [weights, message] : cases) {
+    std::string yaml(kSmall);
+    yaml.insert(yaml.find("shards:"), "weights: [" + weights + "], ");
+    EXPECT_THAT(std::string(ParseJob(yaml, "job.yaml").status().message()), ::testing::HasSubstr(message));
+  }
+}
+
 TEST(Job, ReadsSplits) {
   const std::string yaml = std::string(kSmall) + "splits: [{name: a, share: 0.9}, {name: b, share: 0.1}]\n";
   const Job first = Parsed(yaml), second = Parsed(yaml + "split: b\nsplit_seed: 4\n");

@@ -168,6 +168,15 @@ TEST(Mixture, CountsTheDrawsOfEachDatasetWithoutGapsAndSmoothly) {
   EXPECT_EQ(mixture.At(mixture.period() << 40).number, mixture.count(mixture.At(0).dataset) << 40);
 }
 
+TEST(Mixture, CountsTheDrawsBeforeAnyPosition) {
+  Mixture mixture({2, 1, 0, 4.5});
+  std::vector<uint64_t> seen(4);
+  for (uint64_t p = 0; p < 3 * mixture.period(); ++p) {
+    for (uint32_t d = 0; d < 4; ++d) ASSERT_EQ(mixture.CountBefore(d, p), seen[d]) << p;
+    ++seen[mixture.At(p).dataset];
+  }
+}
+
 Job MakeJob(const std::vector<double>& weights) {
   Job job;
   job.path = "job.yaml";
@@ -211,6 +220,57 @@ TEST(Sampler, DeliversEverySampleOnceInEveryEpochOfAMixture) {
     ASSERT_TRUE(sampler.ok()) << sampler.status();
     ExpectWholeEpochs(**sampler, sizes, 200);
   }
+}
+
+Job ChangingJob() {
+  Job job = MakeJob({1, 2.5, 0});
+  job.datasets[0].changes = {{.from_draw = 151, .weight = 3}, {.from_draw = 700, .weight = 0}};
+  job.datasets[1].changes = {{.from_draw = 400, .weight = 0.5}};
+  job.datasets[2].changes = {{.from_draw = 151, .weight = 1}, {.from_draw = 1000, .weight = 4}};
+  return job;
+}
+
+TEST(Sampler, KeepsEpochsWholeWhereWeightsChange) {
+  const std::vector<uint64_t> sizes = {97, 120, 60};
+  for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kFull, Shuffle::kBlocked}) {
+    Job job = ChangingJob();
+    job.order = {shuffle, 10, 3};
+    FormulaIndex index(sizes);
+    auto sampler = Sampler::Make(job, index);
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    ExpectWholeEpochs(**sampler, sizes, 400);
+  }
+}
+
+TEST(Sampler, DrawsByTheWeightsOfTheTime) {
+  const Job job = ChangingJob();
+  FormulaIndex index({97, 120, 60});
+  const auto sampler = Sampler::Make(job, index);
+  // 1 : 2.5 : 0; 3 : 2.5 : 1; 3 : 0.5 : 1; 0 : 0.5 : 1; 0 : 0.5 : 4.
+  const std::vector<std::pair<uint64_t, std::vector<double>>> stages = {
+      {0, {1, 2.5, 0}}, {151, {3, 2.5, 1}}, {400, {3, 0.5, 1}}, {700, {0, 0.5, 1}}, {1000, {0, 0.5, 4}}};
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const uint64_t begin = stages[s].first, end = s + 1 < stages.size() ? stages[s + 1].first : 2000;
+    std::vector<double> drawn(3);
+    for (uint64_t draw = begin; draw < end; ++draw)
+      ++drawn[(*sampler)->Samples(draw / 7)->refs[draw % 7].dataset];
+    const std::vector<double>& weights = stages[s].second;
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (size_t d = 0; d < 3; ++d)
+      EXPECT_NEAR(drawn[d], static_cast<double>(end - begin) * weights[d] / sum, 2) << begin << " " << d;
+  }
+}
+
+TEST(Sampler, WhatComesLaterChangesNoEarlierStep) {
+  FormulaIndex two({97, 120}), three({97, 120, 60});
+  const Job before = MakeJob({1, 2.5});
+  Job after = MakeJob({1, 2.5, 0});
+  after.datasets[2].changes = {{.from_draw = 700, .weight = 1}};
+  after.datasets[0].changes = {{.from_draw = 1400, .weight = 0}};
+  const auto one = Sampler::Make(before, two), other = Sampler::Make(after, three);
+  for (uint64_t step = 0; step < 100; ++step)
+    EXPECT_EQ((*one)->Samples(step)->refs, (*other)->Samples(step)->refs);
+  EXPECT_NE((*one)->Samples(100)->refs, (*other)->Samples(100)->refs);
 }
 
 TEST(Sampler, GivesAnyStepAloneInAnyOrder) {
@@ -513,6 +573,10 @@ TEST_F(TokenBudget, HasItsOwnTablePerJob) {
   EXPECT_NE(first->refs, second->refs);
   job_.seed = 11;
   EXPECT_EQ(Make()->Samples(5)->refs, first->refs);
+  job_.datasets[0].changes = {{.from_draw = 20, .weight = job_.datasets[0].weight + 1}};
+  const auto changed = Make()->Samples(5);
+  EXPECT_NE(changed->refs, first->refs);
+  EXPECT_EQ(Make()->Samples(5)->refs, changed->refs);
 }
 
 }  // namespace
