@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "cli/index_verify.h"
 #include "cli/interrupt.h"
@@ -42,6 +43,7 @@ struct IndexArguments {
   bool verify_content = false;
   bool prune = false;
   std::string max_excluded = "5%";
+  std::string part;
 };
 
 // What streams of the job draw from a dataset.
@@ -60,6 +62,7 @@ struct Extras {
   bool written = true;  // false: too many samples are excluded
 };
 
+constexpr uint32_t kMaxParts = 100000;
 constexpr size_t kListed = 20;  // exclusions printed as text; --json lists all
 
 std::string NameOf(const dataset::Exclusion& exclusion) {
@@ -172,6 +175,18 @@ absl::StatusOr<double> ParseShare(const std::string& text) {
   return percent / 100;
 }
 
+// "3/64" -> {3, 64}; empty: everything.
+absl::StatusOr<dataset::IndexPart> ParsePart(const std::string& text) {
+  dataset::IndexPart part;
+  if (text.empty()) return part;
+  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
+  if (numbers.size() == 2 && absl::SimpleAtoi(numbers[0], &part.number) &&
+      absl::SimpleAtoi(numbers[1], &part.count) && part.number < part.count && part.count <= kMaxParts)
+    return part;
+  return absl::InvalidArgumentError(absl::StrCat("--part must be K/N with K from 0 to N - 1 and N at most ",
+                                                 kMaxParts, ", got '", text, "'"));
+}
+
 // DataLoss: more samples are excluded than the limit allows. A missing phase or a wrong folder excludes most
 // of the data, every sample for a valid reason, and training on the rest must be a choice.
 absl::Status CheckExcluded(const dataset::IndexSummary& summary, double max_share, const std::string& index) {
@@ -212,16 +227,38 @@ Job WithoutSelection(Job job) {
   return job;
 }
 
+// Builds the part's shards. What is built when it fails or is interrupted is not built again by the next run.
+absl::Status BuildShards(dataset::IndexBuilder& builder, size_t threads) {
+  EVENKEEL_RETURN_IF_ERROR(builder.Prepare());
+  const absl::Status built =
+      RunInParallel(builder.num_shards(), threads, "shards", [&](size_t i) { return builder.BuildShard(i); });
+  if (!built.ok()) (void)builder.SaveProgress();
+  return built;
+}
+
+int ExitCodeOf(const dataset::IndexSummary& summary, const Extras& extras) {
+  if (summary.damaged_shards > 0) {
+    std::cerr << "evenkeel: " << summary.damaged_shards
+              << " damaged shards; the index has the samples before the damage\n";
+  }
+  const bool all_good = summary.damaged_shards == 0 && (!extras.bad || extras.bad->empty());
+  return all_good ? kOk : kBadData;
+}
+
 absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(const double max_excluded, ParseShare(arguments.max_excluded));
+  EVENKEEL_ASSIGN_OR_RETURN(const dataset::IndexPart part, ParsePart(arguments.part));
+  if (part.count > 1 && arguments.prune)
+    return absl::InvalidArgumentError("--prune belongs to the run without --part, which makes the index");
   Interrupt::Block();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
                             StartDecoders(arguments.isolation, job));
   Interrupt interrupt([] {
-    std::cerr
-        << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at once)\n";
+    std::cerr << "\nevenkeel: interrupted; finishing the shards in progress (interrupt again to stop at "
+                 "once); the next "
+                 "run goes on from there\n";
   });
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job, decoders.get()));
@@ -235,13 +272,24 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
 
-  dataset::IndexBuilder builder(job, *processor, *source, {.verify_content = arguments.verify_content});
-  EVENKEEL_RETURN_IF_ERROR(builder.Prepare());
-  EVENKEEL_RETURN_IF_ERROR(RunInParallel(builder.num_shards(), threads, "shards",
-                                         [&](size_t i) { return builder.BuildShard(i); }));
+  dataset::IndexBuilder builder(job, *processor, *source,
+                                {.part = part, .verify_content = arguments.verify_content});
+  EVENKEEL_RETURN_IF_ERROR(BuildShards(builder, threads));
   EVENKEEL_ASSIGN_OR_RETURN(const dataset::IndexSummary summary, builder.Summarise());
 
   Extras extras;
+  if (part.count > 1) {
+    // A part that is made again after the merge: then there is an index to verify.
+    EVENKEEL_RETURN_IF_ERROR(builder.Commit());
+    extras.written = false;
+    if (arguments.verify) {
+      EVENKEEL_ASSIGN_OR_RETURN(extras.bad,
+                                VerifyIndex(WithoutSelection(job), *processor, *source, threads, part));
+    }
+    EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
+                                            : PrintText(summary, builder, extras));
+    return ExitCodeOf(summary, extras);
+  }
   if (const absl::Status few = CheckExcluded(summary, max_excluded, job.index); !few.ok()) {
     extras.written = false;
     EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
@@ -258,12 +306,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   }
   EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
                                           : PrintText(summary, builder, extras));
-  if (summary.damaged_shards > 0) {
-    std::cerr << "evenkeel: " << summary.damaged_shards
-              << " damaged shards; the index has the samples before the damage\n";
-  }
-  bool all_good = summary.damaged_shards == 0 && (!extras.bad || extras.bad->empty());
-  return all_good ? kOk : kBadData;
+  return ExitCodeOf(summary, extras);
 }
 
 }  // namespace
@@ -287,6 +330,8 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
           "--max-excluded", arguments->max_excluded,
           "Share of samples that may be excluded; if more are, the old index stays and the exit code is 5")
       ->capture_default_str();
+  command->add_option("--part", arguments->part,
+                      "K/N: only every N-th shard, from number K on; a run without it then makes the index");
   command->add_flag("--prune", arguments->prune,
                     "Then remove files that the index no longer needs; no worker may use an older index");
   command->footer(

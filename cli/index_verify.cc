@@ -77,7 +77,8 @@ class Verifier {
 }  // namespace
 
 absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preprocess::Processor& processor,
-                                                   dataset::ByteSource& source, size_t threads) {
+                                                   dataset::ByteSource& source, size_t threads,
+                                                   const dataset::IndexPart& part) {
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<dataset::Index> index,
                             dataset::Index::Open(job, processor.digest(), source));
   Verifier verifier(job, processor, source, *index);
@@ -85,7 +86,8 @@ absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preproc
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     first_piece.push_back(first_piece.back() + (index->num_samples(d) + kPieceSamples - 1) / kPieceSamples);
   }
-  auto work = [&](size_t piece) {
+  auto work = [&](size_t number) {
+    const size_t piece = number * part.count + part.number;
     auto after = std::upper_bound(first_piece.begin(), first_piece.end(), piece);
     uint32_t dataset = static_cast<uint32_t>(after - first_piece.begin()) - 1;
     uint64_t begin = (piece - first_piece[dataset]) * kPieceSamples;
@@ -95,7 +97,8 @@ absl::StatusOr<std::vector<BadSample>> VerifyIndex(const Job& job, const preproc
     }
     return absl::OkStatus();
   };
-  EVENKEEL_RETURN_IF_ERROR(RunInParallel(first_piece.back(), threads, "runs of samples verified", work));
+  const size_t pieces = (first_piece.back() + part.count - 1 - part.number) / part.count;
+  EVENKEEL_RETURN_IF_ERROR(RunInParallel(pieces, threads, "runs of samples verified", work));
   return verifier.bad();
 }
 

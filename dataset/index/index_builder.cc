@@ -1,12 +1,16 @@
 // Lists the shards of a job, finds those that the previous index already has, and commits the new catalogue.
 #include "dataset/index/index_builder.h"
 
+#include <chrono>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/annotated_mutex.h"
+#include "core/digest.h"
 #include "core/status.h"
 #include "dataset/format/media_file.h"
 #include "dataset/index/index_folder.h"
@@ -17,6 +21,7 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order, so few pages suffice
+constexpr std::chrono::seconds kSaveEvery(30);
 
 enum class Work : uint8_t { kNothing, kRemeasure, kRead };
 
@@ -36,6 +41,10 @@ struct IndexBuilder::State {
       : job(job), measurer(measurer), source(source), options(options) {}
 
   absl::Status Build(Shard& shard);
+  // The name of the job's notes of progress: of the shards' places, which other jobs in the folder do not have.
+  std::string ProgressName() const;
+  absl::Status Save() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Finished(size_t shard);
   absl::Status CheckBuilt() const;
   // The new catalogue, with this job's datasets as they were built.
   Catalogue Next() const;
@@ -52,8 +61,13 @@ struct IndexBuilder::State {
   Catalogue catalogue;               // the previous one, then the committed one
   std::string catalogue_text;        // the text of the catalogue file; empty: there is none
   std::vector<Shard> shards;         // of all datasets, in order; BuildShard(i) alone writes element i
+  std::vector<size_t> mine;          // of them, those of the part
   std::vector<size_t> first_shard;   // of each dataset
   std::vector<Digest> lengths_keys;  // of each dataset
+
+  Mutex mutex;
+  std::vector<size_t> built ABSL_GUARDED_BY(mutex);  // whose entries no thread changes any more
+  std::chrono::steady_clock::time_point saved ABSL_GUARDED_BY(mutex) = std::chrono::steady_clock::now();
 };
 
 IndexBuilder::IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options)
@@ -66,12 +80,18 @@ absl::Status IndexBuilder::Prepare() {
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
   state.catalogue_text = there.ok() ? WriteCatalogue(*there) : "";
   state.catalogue = there.ok() ? *std::move(there) : Catalogue();
+  const std::vector<Catalogue> progress = LoadProgress(state.job.index, state.ProgressName(), *state.files);
   // Found by name and size in any dataset, so that a job may reorder its shards without reading them again.
   std::multimap<std::pair<std::string, uint64_t>, const ShardEntry*> known;
-  for (const auto& [dataset, shards] : state.catalogue) {
-    for (const ShardEntry& shard : shards) known.insert({{shard.name, shard.size}, &shard});
-  }
+  const auto know = [&](const Catalogue& catalogue) {
+    for (const auto& [dataset, shards] : catalogue) {
+      for (const ShardEntry& shard : shards) known.insert({{shard.name, shard.size}, &shard});
+    }
+  };
+  know(state.catalogue);
+  for (const Catalogue& catalogue : progress) know(catalogue);
   state.shards.clear();
+  state.mine.clear();
   state.first_shard.clear();
   state.lengths_keys.clear();
   for (const DatasetSpec& dataset : state.job.datasets) {
@@ -83,6 +103,11 @@ absl::Status IndexBuilder::Prepare() {
       shard.dataset = &dataset;
       shard.path = path;
       shard.entry.name = std::string(FileName(path));
+      if (state.shards.size() % state.options.part.count != state.options.part.number) {
+        state.shards.push_back(std::move(shard));
+        continue;
+      }
+      state.mine.push_back(state.shards.size());
       EVENKEEL_ASSIGN_OR_RETURN(shard.entry.size, state.source.Size(path));
       EVENKEEL_ASSIGN_OR_RETURN(shard.entry.stamp, state.source.Stamp(path));
       auto [begin, end] = known.equal_range({shard.entry.name, shard.entry.size});
@@ -100,8 +125,8 @@ absl::Status IndexBuilder::Prepare() {
   return absl::OkStatus();
 }
 
-size_t IndexBuilder::num_shards() const { return state_->shards.size(); }
-const std::string& IndexBuilder::shard_path(size_t i) const { return state_->shards[i].path; }
+size_t IndexBuilder::num_shards() const { return state_->mine.size(); }
+const std::string& IndexBuilder::shard_path(size_t i) const { return state_->shards[state_->mine[i]].path; }
 
 absl::Status IndexBuilder::State::Build(Shard& shard) {
   const DatasetSpec& dataset = *shard.dataset;
@@ -157,7 +182,41 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::BuildShard(size_t i) { return state_->Build(state_->shards[i]); }
+absl::Status IndexBuilder::BuildShard(size_t i) {
+  const size_t shard = state_->mine[i];
+  EVENKEEL_RETURN_IF_ERROR(state_->Build(state_->shards[shard]));
+  state_->Finished(shard);
+  return absl::OkStatus();
+}
+
+void IndexBuilder::State::Finished(size_t shard) {
+  MutexLock lock(mutex);
+  built.push_back(shard);
+  if (std::chrono::steady_clock::now() - saved < kSaveEvery) return;
+  (void)Save();  // a folder that cannot be written is an error of the columns, and of Commit
+}
+
+absl::Status IndexBuilder::SaveProgress() {
+  MutexLock lock(state_->mutex);
+  return state_->Save();
+}
+
+std::string IndexBuilder::State::ProgressName() const {
+  CanonicalText text("evenkeel index progress 1");
+  for (const DatasetSpec& dataset : job.datasets) {
+    text.Add("dataset", std::string_view(dataset.name));
+    for (const std::string& path : dataset.shards) text.Add("shard", std::string_view(path));
+  }
+  return text.digest().Hex();
+}
+
+absl::Status IndexBuilder::State::Save() {
+  saved = std::chrono::steady_clock::now();
+  Catalogue notes;
+  for (const size_t i : built) notes[shards[i].dataset->name].push_back(shards[i].entry);
+  const std::string name = absl::StrCat(ProgressName(), "-", options.part.number, "-of-", options.part.count);
+  return WriteFileAtomically(ProgressPath(job.index, name), WriteCatalogue(notes));
+}
 
 uint64_t IndexSummary::num_excluded() const {
   uint64_t total = 0;
@@ -166,9 +225,9 @@ uint64_t IndexSummary::num_excluded() const {
 }
 
 absl::Status IndexBuilder::State::CheckBuilt() const {
-  for (const Shard& shard : shards) {
-    if (!shard.built)
-      return absl::FailedPreconditionError(absl::StrCat(shard.path, ": the shard was not built"));
+  for (const size_t i : mine) {
+    if (!shards[i].built)
+      return absl::FailedPreconditionError(absl::StrCat(shards[i].path, ": the shard was not built"));
   }
   return absl::OkStatus();
 }
@@ -177,7 +236,8 @@ absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
   const State& state = *state_;
   EVENKEEL_RETURN_IF_ERROR(state.CheckBuilt());
   IndexSummary summary;
-  for (const Shard& shard : state.shards) {
+  for (const size_t i : state.mine) {
+    const Shard& shard = state.shards[i];
     const size_t dataset = static_cast<size_t>(shard.dataset - state.job.datasets.data());
     const LengthsTotals& totals = shard.entry.FindLengths(state.lengths_keys[dataset])->totals;
     summary.num_samples += totals.rows;
@@ -191,6 +251,7 @@ absl::StatusOr<IndexSummary> IndexBuilder::Summarise() const {
   }
   EVENKEEL_RETURN_IF_ERROR(
       ForEachExclusion([&](const Exclusion& exclusion) { ++summary.excluded[exclusion.reason]; }));
+  if (state.options.part.count > 1) return summary;
   const Catalogue next = state.Next();
   std::vector<const std::vector<ShardEntry>*> datasets;
   for (const DatasetSpec& dataset : state.job.datasets) datasets.push_back(&next.at(dataset.name));
@@ -212,6 +273,7 @@ Catalogue IndexBuilder::State::Next() const {
 absl::Status IndexBuilder::Commit() {
   State& state = *state_;
   EVENKEEL_RETURN_IF_ERROR(state.CheckBuilt());
+  if (state.options.part.count > 1) return SaveProgress();
   Catalogue next = state.Next();
   const std::string text = WriteCatalogue(next);
   if (text != state.catalogue_text) {
@@ -219,6 +281,7 @@ absl::Status IndexBuilder::Commit() {
     state.catalogue_text = text;
   }
   state.catalogue = std::move(next);
+  RemoveProgress(state.job.index, state.ProgressName());
   return absl::OkStatus();
 }
 

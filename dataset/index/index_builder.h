@@ -51,7 +51,15 @@ struct Exclusion {
   std::string detail;
 };
 
+// Shard i belongs to part i % count. Parts may be built by different processes, on different machines, in any order and
+// again; a run without parts then finds their shards built.
+struct IndexPart {
+  uint32_t number = 0;  // below count
+  uint32_t count = 1;
+};
+
 struct IndexOptions {
+  IndexPart part;
   // Hash every shard instead of trusting its size and stamp; a shard with another content is read again.
   bool verify_content = false;
 };
@@ -64,16 +72,18 @@ class IndexBuilder {
 
   // NotFound: a shard is missing. DataLoss: the present index is damaged.
   absl::Status Prepare();
-  size_t num_shards() const;
+  size_t num_shards() const;  // of the part
   // The path of a shard. Prepare decides what BuildShard does.
   const std::string& shard_path(size_t i) const;
   // Thread-safe for different `i`. Not an error: a damaged shard, which is indexed up to the damage.
   absl::Status BuildShard(size_t i);
-  // What Commit would write. FailedPrecondition: a shard was not built.
+  // Notes which shards are built, so that a later run goes on from there. BuildShard does it twice a minute. Thread-safe.
+  absl::Status SaveProgress();
+  // What Commit would write; of a part without the digest. FailedPrecondition: a shard was not built.
   absl::StatusOr<IndexSummary> Summarise() const;
   // Writes the new index next to the old one and renames it. A crash leaves one or the other. Writes nothing
-  // if the index would not change, so a read-only folder is then no error. FailedPrecondition: a shard was
-  // not built.
+  // if the index would not change, so a read-only folder is then no error. Of a part: notes its shards, and changes no
+  // index. FailedPrecondition: a shard was not built.
   absl::Status Commit();
   // Visits every exclusion of the new index in the order of the shards. Every shard must have been built.
   absl::Status ForEachExclusion(absl::FunctionRef<void(const Exclusion&)> visit) const;

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -244,8 +247,13 @@ std::string ColumnPath(const std::string& folder, FileKind kind, const Digest& f
   return absl::StrCat(folder, "/", kNames[static_cast<size_t>(kind)], "/", file.Hex());
 }
 
-absl::StatusOr<Catalogue> LoadCatalogue(const std::string& folder, ByteSource& files) {
-  const std::string path = CurrentPath(folder);
+std::string ProgressPath(const std::string& folder, std::string_view name) {
+  return absl::StrCat(folder, "/progress/", std::string(name));
+}
+
+namespace {
+
+absl::StatusOr<Catalogue> LoadCatalogueAt(const std::string& path, ByteSource& files) {
   EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, files.Size(path));
   if (size > kMaxCatalogueBytes) return absl::DataLossError(absl::StrCat(path, ": too large"));
   std::string text(size, '\0');
@@ -257,6 +265,42 @@ absl::StatusOr<Catalogue> LoadCatalogue(const std::string& folder, ByteSource& f
                       path);
   }
   return catalogue;
+}
+
+// The paths of the notes of a run, in the order of their names.
+std::vector<std::string> ProgressPaths(const std::string& folder, std::string_view name) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(ProgressPath(folder, ""), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string file = it->path().filename().string();
+    if (file.starts_with(name) && file.find(kTemporaryMark) == std::string::npos)
+      paths.push_back(it->path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+absl::StatusOr<Catalogue> LoadCatalogue(const std::string& folder, ByteSource& files) {
+  return LoadCatalogueAt(CurrentPath(folder), files);
+}
+
+std::vector<Catalogue> LoadProgress(const std::string& folder, std::string_view name, ByteSource& files) {
+  std::vector<Catalogue> out;
+  for (const std::string& path : ProgressPaths(folder, name)) {
+    absl::StatusOr<Catalogue> catalogue = LoadCatalogueAt(path, files);
+    if (catalogue.ok()) out.push_back(*std::move(catalogue));
+  }
+  return out;
+}
+
+void RemoveProgress(const std::string& folder, std::string_view name) {
+  for (const std::string& path : ProgressPaths(folder, name)) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
 }
 
 std::string_view FileName(std::string_view path) {

@@ -69,10 +69,16 @@ inline std::string_view FileStamp(std::string_view stamp) { return stamp.substr(
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 
 std::string CurrentPath(const std::string& folder);
+// Where a run, or a part of one, notes the shards that it has built: `name` is that of the run.
+std::string ProgressPath(const std::string& folder, std::string_view name);
 std::string ColumnPath(const std::string& folder, FileKind kind, const Digest& file);
 
 // NotFound: no index in this folder. DataLoss: damaged.
 absl::StatusOr<Catalogue> LoadCatalogue(const std::string& folder, ByteSource& files);
+// The notes of all runs whose name begins so. What cannot be read is left out: its shards are built again.
+std::vector<Catalogue> LoadProgress(const std::string& folder, std::string_view name, ByteSource& files);
+// Failures are ignored: what stays is used once more, or is overwritten.
+void RemoveProgress(const std::string& folder, std::string_view name);
 
 // The last component of a path.
 std::string_view FileName(std::string_view path);

@@ -33,7 +33,7 @@ struct FetchAheadOptions {
   uint32_t max_requests = 32;   // at a time
   uint64_t max_gap = 64 << 10;  // bytes between two ranges that one request still spans
   uint64_t max_request_bytes = 8 << 20;  // of several ranges together
-  uint64_t max_piece_bytes = 16 << 20;   // of a run, but for a range that crosses the end of its piece
+  uint64_t max_piece_bytes = 16 << 20;   // of a run; more where a range crosses the piece's end
 };
 
 // Addresses are read ahead, through `source`; files of this machine as before. `cache` may be null.

@@ -515,6 +515,66 @@ std::vector<std::string> DrawnNames(const Job& job, const Index& index) {
   return names;
 }
 
+TEST_F(IndexTest, PartsMakeTheIndexOfOneRun) {
+  for (int i = 0; i < 5; ++i) AddShard(i % 2, absl::StrCat("more-", i, ".tar"), PhotoShard(20 * i, 4 + i));
+  const std::string whole_folder = job_.index;
+  const IndexSummary whole = Build(measurer_);
+  const std::string whole_catalogue = ReadFile(whole_folder + "/current");
+  job_.index = folder_.path() + "/parts";
+  for (const uint32_t number : {2u, 0u, 3u, 2u, 1u}) {  // in any order, one of them twice
+    IndexBuilder builder(job_, measurer_, source_, {.part = {number, 4}});
+    ASSERT_TRUE(builder.Prepare().ok());
+    EXPECT_EQ(builder.num_shards(), 2u);
+    for (size_t i = 0; i < builder.num_shards(); ++i) ASSERT_TRUE(builder.BuildShard(i).ok());
+    ASSERT_TRUE(builder.Summarise().ok());
+    ASSERT_TRUE(builder.Commit().ok());
+    EXPECT_FALSE(std::filesystem::exists(job_.index + "/current")) << "a part is no index";
+  }
+  const IndexSummary merged = Build(measurer_);
+  EXPECT_EQ(merged.shards_read, 0u);
+  EXPECT_EQ(merged.shards_unchanged, 8u);
+  EXPECT_EQ(merged.digest, whole.digest);
+  EXPECT_EQ(ReadFile(job_.index + "/current"), whole_catalogue);
+  EXPECT_TRUE(std::filesystem::is_empty(job_.index + "/progress"));
+}
+
+TEST_F(IndexTest, AMissingPartIsBuiltByTheMerge) {
+  IndexBuilder builder(job_, measurer_, source_, {.part = {1, 2}});
+  ASSERT_TRUE(builder.Prepare().ok());
+  for (size_t i = 0; i < builder.num_shards(); ++i) ASSERT_TRUE(builder.BuildShard(i).ok());
+  ASSERT_TRUE(builder.Commit().ok());
+  EXPECT_EQ(Build(measurer_).shards_read, 2u);
+}
+
+TEST_F(IndexTest, GoesOnWhereARunEnded) {
+  {
+    IndexBuilder builder(job_, measurer_, source_);
+    ASSERT_TRUE(builder.Prepare().ok());
+    ASSERT_TRUE(builder.BuildShard(1).ok());
+    ASSERT_TRUE(builder.SaveProgress().ok());
+  }
+  EXPECT_EQ(Build(measurer_).shards_read, 2u);
+}
+
+TEST_F(IndexTest, NotesOfProgressAreHintsAlone) {
+  {
+    IndexBuilder builder(job_, measurer_, source_);
+    ASSERT_TRUE(builder.Prepare().ok());
+    for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(builder.BuildShard(i).ok());
+    ASSERT_TRUE(builder.SaveProgress().ok());
+  }
+  folder_.Write("shards/photos-0.tar", PhotoShard(50, 5));  // it changed meanwhile
+  for (const auto& file : std::filesystem::directory_iterator(job_.index + "/progress")) {
+    std::filesystem::copy_file(file.path(), file.path().string() + "-copy");
+    const std::string text = ReadFile(file.path());
+    folder_.Write("index/progress/" + file.path().filename().string() + "-cut",
+                  text.substr(0, text.size() / 2));
+    break;
+  }
+  EXPECT_EQ(Build(measurer_).shards_read, 1u);
+  EXPECT_EQ(Open(measurer_)->places(0, 0)->key, "p50");
+}
+
 TEST_F(IndexTest, DrawsWhatMeetsTheConditions) {
   Build(measurer_);
   const auto drawn = [&](size_t dataset, std::vector<Condition> where) {

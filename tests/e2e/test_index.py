@@ -7,6 +7,7 @@ import pty
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -86,6 +87,54 @@ def test_a_kill_during_the_first_index_leaves_none_or_all(tmp_path):
         assert done.returncode == 0 or "evenkeel index" in done.stderr, done.stderr
         harness.run("index", "--job", job)
         names_of(job)
+
+
+def test_parts_of_an_index_survive_kills_and_merge(tmp_path):
+    write_shards(tmp_path, 7)
+    datasets = [("a", "a-{000..006}.tar", 1)]
+    whole = harness.write_job(tmp_path / "whole.yaml", datasets, ranks=1, batch="{samples: 4}", index="whole")
+    job = harness.write_job(tmp_path / "job.yaml", datasets, ranks=1, batch="{samples: 4}")
+    expected = json.loads(harness.run("index", "--job", whole, "--json").stdout)
+    parts = [["index", "--job", str(job), "--part", f"{number}/3", "--json"] for number in range(3)]
+    begin = time.monotonic()
+    counts = [json.loads(harness.run(*parts[0]).stdout)["samples"]]
+    usual = time.monotonic() - begin
+    rng = random.Random(3)
+    for part in parts[1:]:  # killed at any moment, and then run again
+        process = subprocess.Popen([harness.binary(), *part], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, usual))
+        process.kill()
+        process.wait()
+        counts.append(json.loads(harness.run(*part).stdout)["samples"])
+    done = harness.run("plan", "--job", job, "--step", 0, check=False)
+    assert done.returncode == 6, "parts alone are no index"
+    merged = json.loads(harness.run("index", "--job", job, "--json").stdout)
+    assert merged["digest"] == expected["digest"] and merged["samples"] == sum(counts) == expected["samples"]
+    assert merged["shards"]["read"] == 0 and merged["shards"]["unchanged"] == 7
+    for number in range(3):
+        assert harness.run("index", "--job", job, "--part", f"{number}/3", "--verify").returncode == 0
+
+
+@pytest.mark.parametrize("part", ["3/3", "1", "-1/3", "a/b", "0/0"])
+def test_a_part_that_is_none_is_a_usage_error(tmp_path, part):
+    write_shards(tmp_path, 1, samples=1)
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a-000.tar", 1)], ranks=1)
+    done = harness.run("index", "--job", job, f"--part={part}", check=False)
+    assert done.returncode == 2 and "--part must be K/N" in done.stderr, done.stderr
+
+
+def test_an_interrupted_index_goes_on_where_it_was(tmp_path):
+    write_shards(tmp_path, 12, samples=120)
+    job = harness.write_job(tmp_path / "job.yaml", [("a", "a-{000..011}.tar", 1)], ranks=1, batch="{samples: 4}")
+    process = subprocess.Popen([harness.binary(), "index", "--job", str(job), "--threads", "1"], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and \
+            len(list(tmp_path.glob("index/places/*"))) < 3:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    done = json.loads(harness.run("index", "--job", job, "--json").stdout)
+    assert done["shards"]["unchanged"] >= 1 and done["shards"]["read"] + done["shards"]["unchanged"] == 12
 
 
 def test_a_new_shard_is_read_alone(tmp_path):
