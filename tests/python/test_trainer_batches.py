@@ -152,13 +152,13 @@ def worked(tmp_path_factory):
                                 microbatch="{capacity_tokens: 400}")
     jobs.make_index(job)
     with jobs.worker(job) as endpoint:
-        return Steps(evenkeel.Loader(endpoint, rank=0, num_steps=2), folder)
+        yield Steps(evenkeel.Loader(endpoint, rank=0, num_steps=2), folder, endpoint)
 
 
 class Steps(list):
-    def __init__(self, steps, folder):
+    def __init__(self, steps, folder, endpoint):
         super().__init__(steps)
-        self.folder = folder
+        self.folder, self.endpoint = folder, endpoint
 
 
 def veomni_collator():
@@ -253,25 +253,134 @@ def test_torchtitans_fixed_shapes_are_checked(torchtitan):
         build_titan(torchtitan, (2,), local_batch_size=4)
 
 
-def test_bridges_batch_has_what_vlm_step_reads(worked, megatron):
+def put_module(name, **members):
+    module = types.ModuleType(f"megatron.bridge.{name}")
+    vars(module).update(members)
+    sys.modules[module.__name__] = module
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    """evenkeel.megatron_bridge over the project's own files, without its package, which imports Transformer Engine: those of
+    MEGATRON_BRIDGE_SOURCE (the folder src of a checkout), but for two that need a Megatron-Core that is not on PyPI and give
+    one name each. Else over the two dataclasses that a provider needs."""
+    pytest.importorskip("megatron.core")
+    source = os.environ.get("MEGATRON_BRIDGE_SOURCE")
+    for name in ("", ".data", ".data.datasets", ".data.packing", ".training", ".training.utils", ".training.tokenizers"):
+        bare = types.ModuleType(f"megatron.bridge{name}")
+        bare.__path__ = [os.path.join(source, "megatron", "bridge", *name.split("."))] if source else []
+        sys.modules[bare.__name__] = bare
+    put_module("training.tokenizers.tokenizer", MegatronTokenizer=object)
+    put_module("data.datasets.utils", IGNORE_INDEX=-100)
+    if source is None:
+        @dataclasses.dataclass(kw_only=True)
+        class DatasetProvider:
+            dataloader_type: str = None
+            num_workers: int = 2
+
+        @dataclasses.dataclass
+        class GenericVisualInputs:
+            pixel_values: torch.Tensor = None
+            pixel_values_videos: torch.Tensor = None
+            image_grid_thw: torch.Tensor = None
+            video_grid_thw: torch.Tensor = None
+            mm_token_type_ids: torch.Tensor = None
+
+        put_module("data.base", DatasetProvider=DatasetProvider)
+        put_module("training.utils.visual_inputs", GenericVisualInputs=GenericVisualInputs)
     import evenkeel.megatron_bridge
+    yield evenkeel.megatron_bridge
+    for name in [name for name in sys.modules if name.startswith(("megatron.bridge", "evenkeel.megatron_bridge"))]:
+        del sys.modules[name]
+
+
+class Context:
+    """Of DatasetBuildContext what a provider reads."""
+
+    class pg_collection:
+        class dp:
+            rank = staticmethod(lambda: 0)
+
+
+def own_file(bridge, name):
+    if "MEGATRON_BRIDGE_SOURCE" not in os.environ:
+        pytest.skip("MEGATRON_BRIDGE_SOURCE is not set")
+    return importlib.import_module(f"megatron.bridge.{name}")
+
+
+def test_bridges_provider_gives_the_batches_of_vlm_step(worked, bridge):
+    from megatron.core.rerun_state_machine import RerunDataIterator
     from evenkeel import inputs
-
-    @dataclasses.dataclass
-    class VisualInputs:  # as GenericVisualInputs, whose package needs Transformer Engine
-        pixel_values: torch.Tensor = None
-        image_grid_thw: torch.Tensor = None
-
     step = worked[0]
-    iterator = evenkeel.megatron_bridge.DataIterator(iter([step]), len(step.microbatches), VisualInputs)
-    batches = list(iterator)
-    assert len(batches) == len(step.microbatches) and any(one["visual_inputs"].pixel_values is not None for one in batches)
+    provider = bridge.DatasetProvider(source=worked.endpoint, num_microbatches=len(step.microbatches))
+    iterator, *others = provider.build_datasets(Context)
+    assert provider.dataloader_type == "external" and others == [None, None]
+    reader = RerunDataIterator(iterator)  # as Bridge wraps an external dataloader
+    batches = [next(reader) for _ in step.microbatches]
+    assert iterator.save_state()["step"] == 1
+    visual = [one["visual_inputs"] for one in batches]
+    assert any(one is not None and one.pixel_values is not None for one in visual)
     for number, one in enumerate(batches):
         given = inputs.labels_of(step, number)
         assert one["labels"].tolist() == [given[0, 1:].tolist() + [-100]] and one["labels"].shape == one["tokens"].shape
         assert torch.equal(one["loss_mask"], (one["labels"] != -100).float()) and one["total_tokens"] == given.shape[1]
         assert one["position_ids"].shape == (3, *one["tokens"].shape) and one["tokens"] is one["input_ids"]
         assert one["cu_seqlens_q"].dtype == one["max_seqlen_kv"].dtype == torch.int32 and one["max_seqlen_q"].ndim == 0
+        media = {"pixel_values", "pixel_values_videos"} & set(inputs.media_fields(step, number)[1])
+        assert (visual[number] is not None) == bool(media) and all(getattr(visual[number], name) is not None for name in media)
+
+
+def test_bridges_provider_takes_no_dataloader_of_samples(bridge):
+    with pytest.raises(ValueError, match="dataloader_type is 'cyclic'; give 'external'"):
+        bridge.DatasetProvider(source="job.yaml", dataloader_type="cyclic").build_datasets(Context)
+
+
+def test_bridges_provider_calculates_the_microbatches(bridge, monkeypatch):
+    from megatron.core import num_microbatches_calculator as calculator
+    monkeypatch.setattr(calculator, "_GLOBAL_NUM_MICROBATCHES_CALCULATOR", None)
+    calculator.init_num_microbatches_calculator(0, None, 8, 1, 2)  # a global batch of 8 on 2 ranks
+
+    class Provider(bridge.DatasetProvider):
+        def make_loader(self, context):
+            return Loader(2)
+
+    iterator, *_ = Provider(source="job.yaml").build_datasets(Context)
+    with pytest.raises(ValueError, match="step 0 has 2 microbatches, the schedule 4"):
+        next(iterator)
+
+
+def test_bridge_takes_no_weights_of_the_loss(bridge):
+    from evenkeel.step import Microbatch
+    one = microbatch()
+    fields = {name: np.array(one.wire(name)) for name in one}
+    weighted = Microbatch.of(**fields, loss_weights=np.ones((1, sum(LENGTHS)), np.float32))
+    with pytest.raises(ValueError, match="the loss of Megatron-Bridge takes no weights"):
+        bridge.batch(step_of(weighted), 0)
+
+
+def test_bridges_batch_is_that_of_its_own_packer(worked, bridge):
+    pack = own_file(bridge, "data.packing.in_batch").build_mcore_thd_sequence_batch_from_rows
+    for step in worked:
+        for number, llm in enumerate(step.microbatches):
+            ours = bridge.batch(step, number)
+            rows = []
+            for begin, end in zip(llm["cu_seqlens"], llm["cu_seqlens"][1:]):
+                row = {name: ours[name][0, begin:end] for name in ("input_ids", "labels", "loss_mask")}
+                rows.append({**row, "position_ids": torch.arange(end - begin)})
+            theirs = pack(rows)
+            del theirs["position_ids"]  # rows of one dimension alone: those of M-RoPE its models calculate
+            for name, value in theirs.items():
+                same = torch.equal(ours[name], value) if isinstance(value, torch.Tensor) else ours[name] == value
+                assert same and getattr(ours[name], "dtype", None) == getattr(value, "dtype", None), name
+
+
+def test_bridges_loader_passes_the_iterator_on(worked, bridge):
+    build = own_file(bridge, "data.samplers").build_pretraining_data_loader
+    provider = bridge.DatasetProvider(source=worked.endpoint, num_microbatches=1)
+    assert isinstance(provider, own_file(bridge, "data.base").DatasetProvider)
+    provider.finalize()
+    iterator, *_ = provider.build_datasets(Context)
+    assert build(iterator, 0, provider.dataloader_type, 1, provider.num_workers, provider.data_sharding) is iterator
 
 
 def test_llamafactorys_sum_is_the_loss_of_the_step(worked):
