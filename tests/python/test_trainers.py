@@ -29,7 +29,7 @@ ADAPTERS = ("deepspeed", "hf", "lightning", "llamafactory", "loop", "megatron", 
 # Modules that an example needs in addition to torch and transformers.
 NEEDS = {"train_ddp": (), "train_fsdp2": (), "train_hf": ("accelerate",), "train_accelerate": ("accelerate",),
          "train_lightning": ("pytorch_lightning",), "train_trl": ("trl", "datasets"), "train_deepspeed": ("deepspeed",),
-         "train_llamafactory": ("llamafactory",), "train_swift": ("swift",)}
+         "train_llamafactory": ("llamafactory", "omegaconf"), "train_swift": ("swift",)}
 
 
 def is_installed(name):
