@@ -3,6 +3,7 @@
 
     VENV/bin/python tests/golden/make_batch_goldens.py swift           # ms-swift 4.6.0, transformers 5.19.0, trl 0.29.1
     VENV/bin/python tests/golden/make_batch_goldens.py llamafactory    # llamafactory 0.9.5, its v1
+    VENV/bin/python tests/golden/make_batch_goldens.py neat_packing    # llamafactory 0.9.5, its v0, transformers 5.6.0
 
 Each in an environment of its own, since the trainers want different releases of transformers; with torch and Pillow 13. The
 photos are those next to the tree (EVENKEEL_SHARED, or ../shared).
@@ -11,6 +12,8 @@ import os
 import pathlib
 import sys
 import tempfile
+import types
+from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
@@ -76,6 +79,39 @@ def llamafactory(name):
     return BatchingPlugin("padding_free").generate_batch(buffer, size)[0]
 
 
+def neat_packing(name):
+    """Template, packing and collator of LLaMA-Factory v0, with neat_packing and flash attention."""
+    import checkpoints
+    import transformers
+    audio = types.ModuleType("torchaudio")  # imported with its media, and not used for pictures
+    audio.__spec__ = ModuleSpec("torchaudio", None)
+    sys.modules.setdefault("torchaudio", audio)
+    from llamafactory.data.collator import SFTDataCollatorWith4DAttentionMask
+    from llamafactory.data.processor import PackedSupervisedDatasetProcessor
+    from llamafactory.data.template import get_template_and_fix_tokenizer
+    from llamafactory.hparams import DataArguments
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = checkpoints.write(pathlib.Path(folder) / "model", "qwen2_5_vl")
+        golden.write_checkpoint(checkpoint)
+        model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint)
+        processor = transformers.AutoProcessor.from_pretrained(checkpoint)
+    arguments = DataArguments(template="qwen2_vl", cutoff_len=1024, packing=True, neat_packing=True)
+    template = get_template_and_fix_tokenizer(processor.tokenizer, arguments)
+    examples = {key: [] for key in ("_prompt", "_response", "_system", "_tools", "_images", "_videos", "_audios")}
+    for messages in golden.SETS[name]:
+        system, *turns = [{"role": one["role"], "content": "".join(part if isinstance(part, str) else "<image>" for part in one["content"])}
+                          for one in messages]
+        pictures = [str(golden.path_of(part)) for one in messages for part in one["content"] if not isinstance(part, str)]
+        for key, value in (("_prompt", turns[:-1]), ("_response", turns[-1:]), ("_system", system["content"]), ("_tools", ""),
+                           ("_images", pictures), ("_videos", []), ("_audios", [])):
+            examples[key].append(value)
+    packed = PackedSupervisedDatasetProcessor(template, processor.tokenizer, processor, arguments).preprocess_dataset(examples)
+    collator = SFTDataCollatorWith4DAttentionMask(
+        tokenizer=processor.tokenizer, template=template, processor=processor, model=model, pad_to_multiple_of=8,
+        block_diag_attn=True, neat_packing=True, attn_implementation="flash_attention_2")
+    return collator([{key: values[0] for key, values in packed.items()}])
+
+
 def main(trainer):
     if trainer == "swift":
         import qwen_vl_utils  # noqa: F401
@@ -84,6 +120,9 @@ def main(trainer):
             golden.write(f"swift-{name}", releases("ms-swift", "qwen-vl-utils"), swift.batch(name))
     elif trainer == "llamafactory":
         golden.write("llamafactory-weights", releases("llamafactory"), llamafactory("weights"))
+    elif trainer == "neat_packing":
+        for name in golden.PACKED:
+            golden.write(f"neat-packing-{name}", releases("llamafactory"), neat_packing(name))
     else:
         sys.exit(__doc__)
 

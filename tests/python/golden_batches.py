@@ -46,6 +46,9 @@ SETS = {"pictures": samples("smooth.jpg", "scene.png"), "photos": samples("12b3d
                          ("assistant", "East!")),
                     chat(("user", "And back?"), ("assistant", "Never.", 2)), chat(("user", "Well?"), ("assistant", "Well."))]}
 
+# The order in which LLaMA-Factory v0 packs the samples of a set: the longest first.
+PACKED = {"pictures": (2, 0, 3, 1), "photos": (2, 0, 3, 1)}
+
 # ChatML, with what a trainer trains in a generation block.
 _TEMPLATE = """\
 {%%- macro said(content) -%%}
@@ -90,14 +93,15 @@ def write_checkpoint(folder, template=None):
         (folder / "chat_template.jinja").write_text(template)
 
 
-def write_job(folder, name, processor, phases=("llm", "vision")):
-    """A job with the set as one step of one microbatch, in its order."""
+def write_job(folder, name, processor, phases=("llm", "vision"), order=None):
+    """A job with the set as one step of one microbatch, in its order or that of the numbers of samples."""
     with tarfile.open(folder / f"{name}.tar", "w") as tar:
         def add(member, data):
             info = tarfile.TarInfo(member)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-        for number, messages in enumerate(SETS[name]):
+        for number, sample in enumerate(range(len(SETS[name])) if order is None else order):
+            messages = SETS[name][sample]
             given, pictures = [], 0
             for message in messages:
                 parts = []
@@ -151,7 +155,8 @@ def kept(name, value):
 
 def write(name, vendor, fields):
     FOLDER.mkdir(exist_ok=True)
-    lines = ",\n".join(f"  {json.dumps(field)}: {json.dumps(kept(field, value))}" for field, value in sorted(fields.items()))
+    lines = ",\n".join(f"  {json.dumps(field)}: {json.dumps(kept(field, value))}" for field, value in sorted(fields.items())
+                       if value is not None)
     (FOLDER / f"{name}.json").write_text(f'{{"made by": {json.dumps(vendor)}, "fields": {{\n{lines}\n}}}}\n')
 
 

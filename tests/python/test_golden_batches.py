@@ -26,22 +26,22 @@ def step_of(tmp_path_factory):
     import evenkeel
     made = {}
 
-    def make(trainer, name, family, options="", phases=("llm", "vision")):
+    def make(trainer, name, family, options="", phases=("llm", "vision"), order=None):
         missing = golden.missing(name)
         if missing:
             pytest.skip(f"{golden.PHOTOS} has no {missing[0]}")
-        if (trainer, name) not in made:
+        if (trainer, name, order) not in made:
             folder = tmp_path_factory.mktemp(f"{trainer}-{name}")
             checkpoint = checkpoints.write(folder / "model", family)
             golden.write_checkpoint(checkpoint, golden.TEMPLATES[trainer])
             weights = ", labels: data, loss_weights: data" if name == "weights" else ""
-            job = golden.write_job(folder, name, f'{{folder: "{checkpoint}"{weights}{options}}}', phases)
+            job = golden.write_job(folder, name, f'{{folder: "{checkpoint}"{weights}{options}}}', phases, order)
             with jobs.worker(job) as endpoint:
                 step, = evenkeel.Loader(endpoint, rank=0, num_steps=1)
             assert len(step.microbatches) == 1
             auto = transformers.AutoModelForCausalLM if family == "qwen2" else transformers.AutoModelForImageTextToText
-            made[trainer, name] = step, auto.from_pretrained(checkpoint, dtype=torch.float32)
-        return made[trainer, name]
+            made[trainer, name, order] = step, auto.from_pretrained(checkpoint, dtype=torch.float32)
+        return made[trainer, name, order]
 
     return make
 
@@ -101,6 +101,24 @@ def test_a_batch_is_that_of_llama_factory(step_of):
     _, breaks = turn_ends(theirs)
     assert len(breaks) == 4
     assert differing(ours, theirs) == {"labels": breaks, "loss_weights": breaks}
+
+
+@pytest.mark.parametrize("name", list(golden.PACKED))
+def test_a_batch_is_that_of_neat_packing(step_of, name):
+    """LLaMA-Factory v0, which takes pictures. Its template trains what ms-swift's does."""
+    import evenkeel.llamafactory
+    theirs = golden.read(f"neat-packing-{name}")["fields"]
+    step, model = step_of("swift", name, "qwen2_5_vl", order=golden.PACKED[name])
+    ours, = next(evenkeel.llamafactory.BatchGenerator(iter([step]), model))
+    # v1 wants weights; the types of tokens are in the positions already, for both.
+    assert torch.equal(ours.pop("loss_weights"), (ours["labels"] != -100).float())
+    ours.pop("mm_token_type_ids", None)
+    # Its first row is that of time, as the second. Both rows begin at 0 in each document, which is what transformers looks for.
+    positions = np.reshape(theirs["position_ids"]["values"], theirs["position_ids"]["shape"])
+    assert np.array_equal(positions[0], positions[1])
+    positions[0] = ours["position_ids"][0]
+    theirs["position_ids"]["values"] = positions.reshape(-1).tolist()
+    assert differing(ours, theirs) == {}
 
 
 def made_again(trainer):
