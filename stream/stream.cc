@@ -7,8 +7,8 @@
 #include "core/failure.h"
 #include "core/job_where.h"
 #include "core/status.h"
+#include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
-#include "dataset/source/store_source.h"
 #include "preprocess/job_words.h"
 
 namespace evenkeel::stream {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -18,8 +17,6 @@
 namespace evenkeel::dataset {
 namespace {
 
-// Shards of one folder from which on it is listed, a thousand objects in a request, instead of asking for each.
-constexpr size_t kManyShards = 100;
 // Objects whose size and ETag are kept; then all are looked at again.
 constexpr size_t kMaxKept = 1 << 20;
 
@@ -258,17 +255,6 @@ class StoreSource : public ByteSource {
   std::unordered_map<std::string, Object> objects_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Lets the source see the sizes and ETags of many shards in few requests. A store that cannot be listed is asked for each.
-void LookAtFolders(ByteSource& source, const std::vector<std::string>& shards) {
-  std::map<std::string_view, size_t> folders;
-  for (const std::string& shard : shards) {
-    if (IsAddress(shard)) ++folders[std::string_view(shard).substr(0, shard.rfind('/'))];
-  }
-  for (const auto& [folder, count] : folders) {
-    if (count >= kManyShards) source.List(absl::StrCat(std::string(folder), "/*")).status().IgnoreError();
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores,
@@ -282,37 +268,6 @@ StoreCounts CountsOfStores() {
   // A request that failed since it was counted is in both or in none.
   return {counts.requests, std::min(counts.failed_requests, counts.requests), counts.bytes,
           counts.request_microseconds, counts.repeated_requests};
-}
-
-absl::Status ListShards(ByteSource& source, Job& job) {
-  for (DatasetSpec& dataset : job.datasets) {
-    LookAtFolders(source, dataset.shards);
-    const auto is_pattern = [](const std::string& shard) { return IsAddress(shard) && HasPattern(shard); };
-    if (std::ranges::none_of(dataset.shards, is_pattern)) continue;
-    std::vector<std::string> shards;
-    for (std::string& shard : dataset.shards) {
-      if (!is_pattern(shard)) {
-        shards.push_back(std::move(shard));
-        continue;
-      }
-      EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::string> found, source.List(shard));
-      if (found.empty()) {
-        return absl::NotFoundError(
-            absl::StrCat(job.path, ": datasets '", dataset.name, "': ", shard, " stands for no object"));
-      }
-      shards.insert(shards.end(), std::make_move_iterator(found.begin()),
-                    std::make_move_iterator(found.end()));
-    }
-    std::set<std::string_view> seen;
-    for (const std::string& shard : shards) {
-      if (!seen.insert(shard).second) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(job.path, ": datasets '", dataset.name, "': ", shard, " is listed twice"));
-      }
-    }
-    dataset.shards = std::move(shards);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace evenkeel::dataset

@@ -33,9 +33,4 @@ struct StoreCounts {
 };
 StoreCounts CountsOfStores();
 
-// Replaces every address with * or ? among the job's shards by the objects that it stands for, and lets the source see
-// many shards of one folder at once. NotFound: a pattern stands for nothing. InvalidArgument: the same shard twice;
-// otherwise as ByteSource::List.
-absl::Status ListShards(ByteSource& source, Job& job);
-
 }  // namespace evenkeel::dataset

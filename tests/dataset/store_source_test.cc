@@ -10,6 +10,7 @@
 
 #include "core/address.h"
 #include "core/failure.h"
+#include "dataset/format/shard_list.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support.h"
