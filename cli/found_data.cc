@@ -19,6 +19,7 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/json.h"
+#include "dataset/format/mds_index.h"
 #include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/format/sample_scanner.h"
@@ -33,7 +34,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxFilesListed = 1000000;
 constexpr char kExpected[] =
     "expected is a folder of WebDataset shards (tar files whose members are grouped by key, for example "
-    "00000042.jpg and 00000042.json), Parquet tables, JSON lines with media as files, texts, or data of "
+    "00000042.jpg and 00000042.json), Parquet tables, MDS shards, JSON lines with media as files, texts, or "
+    "data of "
     "Megatron-Energon (docs/datasets.md)";
 
 // Ends of the names of what is read, the first that a folder has.
@@ -42,11 +44,10 @@ struct Form {
   DataFormat format;
 };
 const std::vector<Form>& Forms() {
-  static const auto* const kForms = new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset},
-                                                          {{".parquet"}, DataFormat::kParquet},
-                                                          {{".jsonl", ".ndjson"}, DataFormat::kJson},
-                                                          {{".json"}, DataFormat::kJson},
-                                                          {{".txt"}, DataFormat::kText}};
+  static const auto* const kForms =
+      new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset}, {{".parquet"}, DataFormat::kParquet},
+                            {{".mds"}, DataFormat::kMds},        {{".jsonl", ".ndjson"}, DataFormat::kJson},
+                            {{".json"}, DataFormat::kJson},      {{".txt"}, DataFormat::kText}};
   return *kForms;
 }
 // Files of a format that are no data.
@@ -79,7 +80,6 @@ constexpr OtherForm kOtherForms[] = {
      "decompress them (unzstd): samples are read at their places in the shard"},
     {".arrow", "a dataset saved by Hugging Face datasets",
      "write its rows as tar shards, as examples/qwen2_vl/pack.py does"},
-    {".mds", "MDS shards", "write their samples as tar shards"},
     {".zip", "zip archives", "write their files as tar shards"},
 };
 
@@ -175,7 +175,17 @@ absl::Status FindShards(const std::string& path, FoundDataset& out) {
   if (status.type() == fs::file_type::not_found)
     return absl::NotFoundError(absl::StrCat(path, ": no such folder; ", kExpected));
   if (error) return absl::ErrnoToStatus(error.value(), path);
-  if (!fs::is_directory(status)) {
+  const bool is_folder = fs::is_directory(status);
+  const std::string list = is_folder ? (fs::path(path) / dataset::kMdsIndexName).string() : path;
+  const std::unique_ptr<dataset::ByteSource> files = dataset::MakeFileSource();
+  if (fs::path(list).filename() == dataset::kMdsIndexName && dataset::IsMdsIndex(*files, list)) {
+    out.format = DataFormat::kMds;
+    out.list = list;
+    if (!is_folder) out.path = fs::absolute(path).parent_path().string();
+    EVENKEEL_ASSIGN_OR_RETURN(out.shards, dataset::MdsShards(*files, list));
+    return absl::OkStatus();
+  }
+  if (!is_folder) {
     for (const Form& form : Forms()) {
       if (!fs::is_regular_file(status) || !Has(path, form)) continue;
       out.format = form.format;

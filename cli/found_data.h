@@ -36,6 +36,7 @@ struct FoundDataset {
   DataFormat format = DataFormat::kWebDataset;
   std::string media;                 // the folder of media that rows name, if it is not that of the shards
   std::vector<std::string> shards;   // in the order of the stream
+  std::string list;                  // of MDS: the file that lists the shards, if there is one
   std::string weight;                // empty: none is written
   std::vector<std::string> exclude;  // "shard-file-name/key"
   std::vector<std::string> notes;    // where all of this comes from, a comment each
@@ -63,8 +64,9 @@ struct FoundData {
   uint64_t num_shards() const;
 };
 
-// Looks at `path`: data of Energon; a folder with shards of a format that jobs have, or one shard. Tar files come before Parquet
-// tables, these before JSON lines, JSON files and texts, if a folder has several; they are in natural order of their names. Samples
+// Looks at `path`: data of Energon; a folder with shards of a format that jobs have, or one shard. An MDS dataset with
+// its list comes first, then tar files, Parquet tables, MDS shards, JSON lines, JSON files and texts, if a folder has several;
+// they are in natural order of their names. Samples
 // come from some shards of each dataset, spread over all, and at most kMaxSamplesLookedAt of each. NotFound: no such path.
 // InvalidArgument: something else, with what it is taken for and what is expected; no usable sample; a sample whose content is not
 // what Energon makes of it. Errors of the file system.

@@ -56,6 +56,8 @@ std::string WhatShardsAre(DataFormat format) {
       return "JSON files";
     case DataFormat::kParquet:
       return "Parquet tables";
+    case DataFormat::kMds:
+      return "MDS shards";
     case DataFormat::kText:
       return "texts, a sample a line";
   }

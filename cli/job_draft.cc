@@ -175,6 +175,10 @@ class Draft {
     num_ranks_ = ranks.size();
     EVENKEEL_ASSIGN_OR_RETURN(encoders_, ChooseEncoders(data_, wishes_.processor));
     for (const FoundDataset& dataset : data_.datasets) {
+      if (!dataset.list.empty()) {
+        patterns_.push_back({InJob(dataset.list, folder_)});
+        continue;
+      }
       std::vector<std::string> shards;
       for (const std::string& shard : dataset.shards) shards.push_back(InJob(shard, folder_));
       EVENKEEL_ASSIGN_OR_RETURN(patterns_.emplace_back(), ShardPatterns(shards));
@@ -239,7 +243,8 @@ class Draft {
                const std::vector<std::string>& patterns) {
     std::vector<std::string> notes = dataset.notes;
     if (notes.empty())
-      notes.push_back(absl::StrCat(dataset.shards.size(), " shards in the order of their names"));
+      notes.push_back(absl::StrCat(dataset.shards.size(), " shards in the order of their ",
+                                   dataset.list.empty() ? "names" : "list"));
     Line(absl::StrCat("  - name: ", Quoted(name)));
     for (const std::string& note : notes) absl::StrAppend(&yaml_, Comment(note, 4));
     if (!dataset.weight.empty()) Line(absl::StrCat("    weight: ", dataset.weight));

@@ -49,8 +49,8 @@ struct Cost {
   }
 };
 
-// What the files of a dataset are: tar archives, JSON with media as files, Parquet tables, or lines of text.
-enum class DataFormat : uint8_t { kWebDataset, kJson, kParquet, kText };
+// What the files of a dataset are: tar archives, JSON with media as files, Parquet tables, lines of text, or MDS shards.
+enum class DataFormat : uint8_t { kWebDataset, kJson, kParquet, kText, kMds };
 std::string_view FormatName(DataFormat format);
 
 // Names of a row's members, where the job gives other ones than the defaults. All are empty by default.
@@ -92,8 +92,8 @@ struct DatasetSpec {
   double weight = 1;                  // from the first draw on
   std::vector<WeightChange> changes;  // of the weight, draws ascending and above 0
   DataFormat format = DataFormat::kWebDataset;
-  std::string media;  // of kJson and kParquet: the folder that media are in; empty: the folder of the shard
-  FieldNames fields;  // of kJson and kParquet
+  std::string media;  // of kJson, kParquet and kMds: the folder that media are in; empty: that of the shard
+  FieldNames fields;  // of kJson, kParquet and kMds
   std::vector<Condition> where;  // all of which a sample must meet; in the order of SampleFact
 
   double WeightAt(uint64_t draw) const;

@@ -283,6 +283,9 @@ class Resolver {
 
   // By the ends of the shards' names: tar archives where no name is known.
   static DataFormat FormatOfName(const std::string& shard) {
+    // What lists the shards of MDS; JSON of this name needs a format.
+    const bool is_list = shard == "index.json" || absl::EndsWith(shard, "/index.json");
+    if (is_list || absl::EndsWithIgnoreCase(shard, ".mds")) return DataFormat::kMds;
     for (const char* end : {".json", ".jsonl", ".ndjson"})
       if (absl::EndsWithIgnoreCase(shard, end)) return DataFormat::kJson;
     if (absl::EndsWithIgnoreCase(shard, ".parquet")) return DataFormat::kParquet;
@@ -291,8 +294,8 @@ class Resolver {
 
   absl::Status Format(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
     Words<DataFormat> words;
-    for (DataFormat format :
-         {DataFormat::kWebDataset, DataFormat::kJson, DataFormat::kParquet, DataFormat::kText})
+    for (DataFormat format : {DataFormat::kWebDataset, DataFormat::kJson, DataFormat::kParquet,
+                              DataFormat::kMds, DataFormat::kText})
       words.emplace_back(FormatName(format), format);
     out.format = FormatOfName(out.shards.front());
     for (const std::string& shard : out.shards) {
@@ -304,11 +307,12 @@ class Resolver {
     if (!in.format().empty()) {
       EVENKEEL_ASSIGN_OR_RETURN(out.format, Choose(path + ".format", in.format(), words));
     }
-    const bool has_rows = out.format == DataFormat::kJson || out.format == DataFormat::kParquet;
+    const bool has_rows = out.format == DataFormat::kJson || out.format == DataFormat::kParquet ||
+                          out.format == DataFormat::kMds;
     for (const auto& [key, given] :
          {std::pair{".media", !in.media().empty()}, std::pair{".fields", in.has_fields()}}) {
       if (!given || has_rows) continue;
-      return Error(path + key, "belongs to the formats json and parquet; the format is ",
+      return Error(path + key, "belongs to the formats json, parquet and mds; the format is ",
                    std::string(FormatName(out.format)));
     }
     EVENKEEL_RETURN_IF_ERROR(CheckAddress(path + ".media", in.media()));

@@ -101,7 +101,7 @@ def jobs():
 
 
 def rows():
-    """The first byte: lines, a list, texts, a table."""
+    """The first byte: lines, a list, texts, a table, an MDS shard."""
     turns = [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "!"}]
     made = [{"image": "a/../b.jpg", "conversations": turns}, {"text": "t", "images": ["./1.jpg", {"path": "/folder/2.jpg"}]},
             {"prompt": "<image>?", "answer": "!", "image": "file:///folder/a.jpg"}]
@@ -111,6 +111,17 @@ def rows():
     yield "texts", b"\2one\r\n\ntwo"
     for path in sorted((DATA / "tables").glob("*.parquet")):
         yield path.stem, b"\3" + path.read_bytes()
+    yield "mds", b"\4" + mds_shard([[b"picture", b"null", b"one"], [b"", b'[{"role": "user", "content": "?"}]', b""]])
+
+
+def mds_shard(rows):
+    config = json.dumps({"version": 2, "format": "mds", "column_names": ["image", "messages", "text"],
+                         "column_encodings": ["jpeg", "json", "str"], "column_sizes": [None] * 3}).encode()
+    samples = [struct.pack("<3I", *map(len, row)) + b"".join(row) for row in rows]
+    offsets = [8 + 4 * len(rows) + len(config)]
+    for sample in samples:
+        offsets.append(offsets[-1] + len(sample))
+    return struct.pack(f"<{len(offsets) + 1}I", len(rows), *offsets) + config + b"".join(samples)
 
 
 def chats():

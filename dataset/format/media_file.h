@@ -19,7 +19,8 @@ inline constexpr std::string_view kUnusableName = "unusable name of a medium";
 
 // Whether items may be files of their own, named by the shard's rows.
 inline bool MediaAreFiles(const DatasetSpec& dataset) {
-  return dataset.format == DataFormat::kJson || dataset.format == DataFormat::kParquet;
+  return dataset.format == DataFormat::kJson || dataset.format == DataFormat::kParquet ||
+         dataset.format == DataFormat::kMds;
 }
 
 // The folder that media of the shard at `shard_path` are in: the job's, else that of the shard.

@@ -2,6 +2,7 @@
 #include "dataset/format/sample_scanner.h"
 
 #include "dataset/format/line_scanner.h"
+#include "dataset/format/mds.h"
 #include "dataset/format/shard_scanner.h"
 #include "dataset/format/table.h"
 
@@ -16,6 +17,8 @@ std::unique_ptr<SampleScanner> MakeScanner(const DatasetSpec& dataset, ByteSourc
       return MakeTextScanner(source, path, size);
     case DataFormat::kParquet:
       return MakeTableScanner(source, path, size, limits);
+    case DataFormat::kMds:
+      return MakeMdsScanner(dataset, source, path, size, limits);
     case DataFormat::kWebDataset:
       break;
   }

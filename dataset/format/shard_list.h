@@ -9,9 +9,9 @@
 
 namespace evenkeel::dataset {
 
-// Replaces every address with * or ? among the job's shards by the objects that it stands for, and lets the source see
-// many shards of one folder at once. NotFound: a pattern stands for nothing. InvalidArgument: the same shard twice;
-// otherwise as ByteSource::List.
+// Replaces every address with * or ? among the job's shards by the objects that it stands for, every list of an MDS dataset
+// by its shards (MdsShards), and lets the source see many shards of one folder at once. NotFound: a pattern stands for
+// nothing. InvalidArgument: the same shard twice; otherwise as ByteSource::List and MdsShards.
 absl::Status ListShards(ByteSource& source, Job& job);
 
 }  // namespace evenkeel::dataset

@@ -10,6 +10,7 @@
 #include "core/annotated_mutex.h"
 #include "core/failure.h"
 #include "core/status.h"
+#include "dataset/format/mds.h"
 #include "dataset/source/source_over.h"
 #include "dataset/source/store_source.h"
 #include "rust/table.h"
@@ -195,7 +196,7 @@ class TableSource : public SourceOver {
       : SourceOver(*files), files_(std::move(files)), max_bytes_(max_bytes) {}
 
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
-    if ((offset & kTableAddress) == 0) return files_->ReadAt(path, offset, out);
+    if (!IsTableAddress(offset)) return files_->ReadAt(path, offset, out);
     EVENKEEL_ASSIGN_OR_RETURN(const std::shared_ptr<Open> open, Find(path, offset));
     uint64_t kept_bytes = 0;
     absl::Status read;
@@ -210,7 +211,7 @@ class TableSource : public SourceOver {
 
   // Rows of one group are read together, by whoever needs the first of them.
   std::unique_ptr<Expected> Expect(std::vector<ByteRange> ranges, uint64_t turn) override {
-    std::erase_if(ranges, [](const ByteRange& range) { return (range.offset & kTableAddress) != 0; });
+    std::erase_if(ranges, [](const ByteRange& range) { return IsTableAddress(range.offset); });
     return files_->Expect(std::move(ranges), turn);
   }
 
@@ -301,7 +302,7 @@ std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarRe
   if (reading.ahead.budget_bytes > 0 || reading.cache != nullptr) {
     source = MakeFetchAheadSource(std::move(source), reading.ahead, std::move(reading.cache));
   }
-  return MakeTableSource(std::move(source));
+  return MakeTableSource(MakeMdsSource(std::move(source)));
 }
 
 }  // namespace evenkeel::dataset

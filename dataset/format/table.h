@@ -31,8 +31,10 @@
 
 namespace evenkeel::dataset {
 
-// The top bit of an offset: the rest is a row (39 bits), a column of media from 1 or 0 for the text (8), an element (16).
+// The top bit of an offset, and not the next one, which MDS has (dataset/format/mds.h): the rest is a row (38 bits), a
+// column of media from 1 or 0 for the text (8), an element (16).
 inline constexpr uint64_t kTableAddress = 1ull << 63;
+inline bool IsTableAddress(uint64_t offset) { return offset >> 62 == 2; }
 
 uint64_t TextAddress(uint64_t row);
 
@@ -85,7 +87,7 @@ struct FarReading {
   std::unique_ptr<DiskCache> cache;
 };
 
-// What a job's shards are read through: files, stores as `stores` has it, tables in both.
+// What a job's shards are read through: files, stores as `stores` has it, tables and MDS shards in both.
 std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarReading reading = {});
 
 }  // namespace evenkeel::dataset

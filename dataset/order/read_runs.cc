@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "dataset/order/permutation.h"
+#include "dataset/source/mds_address.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -23,7 +24,9 @@ std::pair<uint64_t, uint64_t> ExtentOf(const SamplePlaces& places) {
     begin = std::min(begin, offset);
     end = std::max(end, offset + size);
   };
-  add(places.text_offset, places.text_size);
+  ByteRange text{.path = "", .offset = places.text_offset, .size = places.text_size};
+  LocateText(text);
+  add(text.offset, text.size);
   for (const ItemPlace& item : places.items) {
     if (item.file.empty()) add(item.offset, item.size);
   }
@@ -45,7 +48,9 @@ void ReadRuns::AddTo(const SampleRef& ref, const std::string& shard_path, ByteRa
     if (!found.ok()) return;
     run = recent_.Keep(key, std::make_shared<const Run>(*std::move(found)));
   }
-  if (run->shard_path != shard_path || range.offset < run->begin || range.offset + range.size > run->end)
+  ByteRange bytes = range;
+  LocateText(bytes);
+  if (run->shard_path != shard_path || bytes.offset < run->begin || bytes.offset + bytes.size > run->end)
     return;
   range.run_begin = run->begin;
   range.run_end = run->end;

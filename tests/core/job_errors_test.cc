@@ -277,9 +277,10 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
       {"[b.tar]", "[b], format: tar",
        "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, text"},
       {"[b.tar]", "[b.tar], media: m",
-       "job.yaml:5: datasets[1].media: belongs to the formats json and parquet; the format is webdataset"},
+       "job.yaml:5: datasets[1].media: belongs to the formats json, parquet and mds; the format is "
+       "webdataset"},
       {"[b.tar]", "[b.txt], fields: {text: t}",
-       "job.yaml:5: datasets[1].fields: belongs to the formats json and parquet; the format is text"},
+       "job.yaml:5: datasets[1].fields: belongs to the formats json, parquet and mds; the format is text"},
       {"[b.tar]", "[b.json], fields: {prompt: t}",
        "job.yaml:5: datasets[1].fields: prompt and answer are given together"},
       {"[b.tar]", "[b.json], fields: {text: t, messages: m}",

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "dataset/format/line_scanner.h"
 #include "dataset/format/media_file.h"
+#include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
 #include "dataset/index/index.h"
 #include "dataset/index/index_builder.h"
@@ -116,6 +117,34 @@ DatasetSpec AsParquetWithZstd(const TempFolder& folder) {
   return dataset;
 }
 
+// A shard by its list. Values that a sample does not have are empty or null; media are stored, or named as files.
+DatasetSpec AsMds(const TempFolder& folder) {
+  WriteMedia(folder);
+  const std::vector<MdsField> columns = {{"audio", "json"},    {"conversations", "json"},
+                                         {"image", "jpeg"},    {"images", "list[png]"},
+                                         {"messages", "json"}, {"system", "str"}};
+  const std::string none = MdsListOfMedia({});
+  const std::vector<std::vector<std::string>> rows = {
+      {"null", R"([{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A cat."}])",
+       "16x16", none, "null", ""},
+      {R"(["a.wav"])", "null", "24x8", none,
+       R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "audio"}]},
+           {"role": "assistant", "content": "yes"}])",
+       ""},
+      {"null", "null", "", MdsListOfMedia({"8x8", "8x16"}),
+       R"([{"role": "user", "content": "<image> or <image>?"}, {"role": "assistant", "content": "The first."}])",
+       "Be brief."},
+      {"null", "null", "", none,
+       R"([{"role": "user", "content": "No picture."}, {"role": "assistant", "content": "None."}])", ""},
+  };
+  const std::string shard = MdsShard(columns, rows);
+  folder.Write("mds/shard.00000.mds", shard);
+  return {.name = "data",
+          .shards = {folder.Write("mds/index.json", MdsList(columns, {{"shard.00000.mds", shard.size()}}))},
+          .format = DataFormat::kMds,
+          .media = folder.path() + "/media"};
+}
+
 // What a reader of the index sees of one sample: its conversation, lengths, and the bytes of its items.
 absl::StatusOr<std::string> Seen(const Job& job, const Index& index, uint64_t row, ByteSource& source) {
   ConversationReader reader;
@@ -145,6 +174,7 @@ TEST_P(Formats, GiveTheSameSamplesAsWebDataset) {
     job.datasets = {i == 0 ? AsWebDataset(folder) : GetParam().second(folder)};
     FakeMeasurer measurer;
     auto source = MakeShardSource({});
+    ASSERT_TRUE(ListShards(*source, job).ok());
     std::vector<Exclusion> exclusions;
     auto summary = BuildIndex(job, measurer, *source, {}, &exclusions);
     ASSERT_TRUE(summary.ok()) << summary.status();
@@ -173,13 +203,12 @@ TEST_P(Formats, GiveTheSameSamplesAsWebDataset) {
   EXPECT_EQ(seen[0], seen[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Formats,
-                         ::testing::Values(std::pair{"WebDataset", &AsWebDataset},
-                                           std::pair{"JsonLines", &AsJsonLines},
-                                           std::pair{"JsonList", &AsJsonList},
-                                           std::pair{"Parquet", &AsParquet},
-                                           std::pair{"ParquetWithZstd", &AsParquetWithZstd}),
-                         [](const auto& info) { return info.param.first; });
+INSTANTIATE_TEST_SUITE_P(
+    All, Formats,
+    ::testing::Values(std::pair{"WebDataset", &AsWebDataset}, std::pair{"JsonLines", &AsJsonLines},
+                      std::pair{"JsonList", &AsJsonList}, std::pair{"Parquet", &AsParquet},
+                      std::pair{"ParquetWithZstd", &AsParquetWithZstd}, std::pair{"Mds", &AsMds}),
+    [](const auto& info) { return info.param.first; });
 
 // Rows and media of one JSON dataset.
 class JsonFormat : public ::testing::Test {

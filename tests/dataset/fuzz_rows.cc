@@ -1,4 +1,4 @@
-// Any bytes as lines, a list, texts or a table: the scanner ends, its samples lie within the file, and rows are parsed
+// Any bytes as lines, a list, texts, a table or an MDS shard: the scanner ends, its samples lie within the file, and rows are parsed
 // or refused. The first byte of the input chooses the format.
 #include <cstdint>
 #include <cstdlib>
@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dataset/format/line_scanner.h"
+#include "dataset/format/mds.h"
 #include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/format/table.h"
@@ -37,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const evenkeel::Limits limits;
   const evenkeel::FieldNames prompts{.prompt = "prompt", .answer = "answer"};
   std::unique_ptr<SampleScanner> scanner;
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       scanner = MakeJsonScanner(source, "fuzz.jsonl", bytes.size());
       break;
@@ -47,12 +48,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 2:
       scanner = MakeTextScanner(source, "fuzz.txt", bytes.size());
       break;
+    case 4:
+      scanner = MakeMdsScanner({}, source, "fuzz.mds", bytes.size(), limits);
+      break;
     default:
       scanner = MakeTableScanner(source, "fuzz.parquet", bytes.size(), limits);
   }
   TextParser parser;
   for (int count = 0; count < 10000; ++count) {
     auto sample = scanner->Next();
+    if (data[0] % 5 == 4 && absl::IsInvalidArgument(sample.status()))
+      return 0;  // an encoding that is not read
     if (!sample.ok()) std::abort();
     if (!sample->has_value()) return 0;
     for (const SampleMember& member : (*sample)->members) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dataset/source/mds_address.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -74,6 +75,26 @@ TEST(ReadRuns, AreTheBlocksPartOfTheShard) {
       EXPECT_EQ(std::pair(range.run_begin, range.run_end), std::pair(begin, end)) << seed << " " << i;
       EXPECT_EQ(range.runs, 3u);
     }
+  }
+}
+
+TEST(ReadRuns, HaveTheBytesThatTextsOfMdsShardsAreMadeOf) {
+  std::vector<SamplePlaces> all(2);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].shard_path = "s3://b/a.mds";
+    all[i].text_offset = MdsAddress(100 + 50 * i, 50);
+    all[i].text_size = 70;
+    all[i].items.push_back({.offset = 108 + 50 * i, .size = 30});
+  }
+  const PlacesIndex index(all);
+  Job job;
+  job.order = {.shuffle = Shuffle::kBlocked, .block_samples = 2, .window_blocks = 1};
+  const ReadRuns runs(job, index);
+  for (ByteRange range : {RangeOfText(all[1]), RangeOf(all[1].shard_path, all[1].items[0])}) {
+    const uint64_t offset = range.offset;
+    runs.AddTo({.dataset = 0, .index = 1}, all[1].shard_path, range);
+    EXPECT_EQ(std::pair(range.run_begin, range.run_end), std::pair(uint64_t{100}, uint64_t{200}));
+    EXPECT_EQ(range.offset, offset);
   }
 }
 

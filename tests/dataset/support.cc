@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "dataset/source/little_endian.h"
 
 namespace evenkeel::dataset {
 
@@ -50,6 +51,58 @@ std::string Tar(const std::vector<std::pair<std::string, std::string>>& files) {
   std::string out;
   for (const auto& [name, body] : files) out += TarFile(name, body);
   return out + TarEnd();
+}
+
+std::string MdsConfig(const std::vector<MdsField>& columns) {
+  std::string names, encodings, sizes;
+  for (const MdsField& column : columns) {
+    const char* comma = &column == columns.data() ? "" : ", ";
+    absl::StrAppend(&names, comma, "\"", column.name, "\"");
+    absl::StrAppend(&encodings, comma, "\"", column.encoding, "\"");
+    absl::StrAppend(&sizes, comma, column.num_bytes == 0 ? "null" : absl::StrCat(column.num_bytes));
+  }
+  return absl::StrCat(
+      "{\"column_encodings\": [", encodings, "], \"column_names\": [", names, "], \"column_sizes\": [", sizes,
+      "], \"compression\": null, \"format\": \"mds\", \"hashes\": [], \"size_limit\": 67108864, ",
+      "\"version\": 2}");
+}
+
+std::string MdsShard(const std::vector<MdsField>& columns,
+                     const std::vector<std::vector<std::string>>& rows) {
+  const std::string config = MdsConfig(columns);
+  std::string numbers, samples;
+  uint64_t begin = 4 + 4 * (rows.size() + 1) + config.size();
+  PutLittle(rows.size(), 4, numbers);
+  PutLittle(begin, 4, numbers);
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t i = 0; i < columns.size(); ++i)
+      if (columns[i].num_bytes == 0) PutLittle(row[i].size(), 4, samples);
+    for (const std::string& value : row) samples += value;
+    PutLittle(begin + samples.size(), 4, numbers);
+  }
+  return numbers + config + samples;
+}
+
+std::string MdsList(const std::vector<MdsField>& columns,
+                    const std::vector<std::pair<std::string, uint64_t>>& shards) {
+  std::string config = MdsConfig(columns);
+  config.pop_back();
+  std::string list;
+  for (const auto& [name, size] : shards) {
+    absl::StrAppend(&list, list.empty() ? "" : ", ", config, ", \"raw_data\": {\"basename\": \"", name,
+                    "\", \"bytes\": ", size, ", \"hashes\": {}}, \"samples\": 1, \"zip_data\": null}");
+  }
+  return absl::StrCat("{\"shards\": [", list, "], \"version\": 2}");
+}
+
+std::string MdsListOfMedia(const std::vector<std::string>& media) {
+  std::string head(4, '\0'), bytes;
+  PutLittle(media.size(), 4, head);
+  for (const std::string& medium : media) {
+    PutLittle(medium.size(), 4, head);
+    bytes += medium;
+  }
+  return head + bytes;
 }
 
 TempFolder::TempFolder() {

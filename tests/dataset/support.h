@@ -31,6 +31,21 @@ inline std::string PaxHeader(const std::string& records) { return TarFile("pax",
 inline std::string TarEnd() { return std::string(1024, '\0'); }
 std::string Tar(const std::vector<std::pair<std::string, std::string>>& files);
 
+// A column of an MDS shard: name, encoding, and bytes of a value, 0 for variable ones.
+struct MdsField {
+  std::string name;
+  std::string encoding;
+  uint32_t num_bytes = 0;
+};
+// The JSON object that describes a shard's columns, and the shard with these encoded values.
+std::string MdsConfig(const std::vector<MdsField>& columns);
+std::string MdsShard(const std::vector<MdsField>& columns, const std::vector<std::vector<std::string>>& rows);
+// index.json with shards of these columns: names and sizes of their files.
+std::string MdsList(const std::vector<MdsField>& columns,
+                    const std::vector<std::pair<std::string, uint64_t>>& shards);
+// A value of list[jpeg] or list[png].
+std::string MdsListOfMedia(const std::vector<std::string>& media);
+
 // A folder that is removed with its content.
 class TempFolder {
  public:

@@ -111,6 +111,28 @@ def as_parquet(folder, samples, tar):
     return 'shards: ["data.parquet"]'
 
 
+def as_mds(folder, samples, tar):
+    """By the library itself, in several shards: pictures as they are in an array, other media as bytes."""
+    streaming = pytest.importorskip("streaming")
+    columns = {"text": "json", "image": "jpegarray", "audio": "bytes", "video": "bytes", "conversations": "json", "messages": "json",
+               "number": "int"}
+    with streaming.MDSWriter(out=str(folder / "mds"), columns=columns, size_limit=20_000) as writer:
+        for number, (sample, row) in enumerate(zip(samples, rows_of(samples))):
+            def stored(name, sample=sample):
+                return sample.members[name.partition(".")[2]]
+            found = {name: [stored(row[name])] if name in row else [] for name in ("image", "audio", "video")}
+            for message in row.get("messages", []):
+                for part in message["content"] if isinstance(message["content"], list) else []:
+                    if part["type"] != "text":
+                        found[part["type"]].append(stored(part.pop(part["type"])))
+            assert len(found["audio"]) < 2 and len(found["video"]) < 2
+            writer.write({"text": row.get("text"), "image": found["image"], "audio": b"".join(found["audio"]),
+                          "video": b"".join(found["video"]), "conversations": row.get("conversations"),
+                          "messages": row.get("messages"), "number": number})
+    assert len(list((folder / "mds").glob("*.mds"))) > 3
+    return 'shards: ["mds/index.json"]'
+
+
 def write_job(folder, dataset, extra=""):
     job = harness.write_job(folder / "job.yaml", [("data", "x", 1)], ranks=2, batch="{samples: 6}", extra=extra)
     line = next(line for line in job.read_text().splitlines() if "name: data" in line)
@@ -134,13 +156,43 @@ def made(tmp_path_factory):
     return tar, samples_of(tar), delivered(folder, as_tar(folder, [], tar))
 
 
-@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet])
+@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet, as_mds])
 def test_every_format_delivers_the_same_bytes(tmp_path, made, write):
     tar, samples, (expected, index) = made
     assert index["samples"] == SAMPLES
     steps, index = delivered(tmp_path, write(tmp_path, samples, tar))
     assert index["samples"] == SAMPLES and index["excluded"] == {}
     assert steps == expected
+
+
+def test_mds_has_the_samples_that_its_own_library_reads(tmp_path):
+    streaming = pytest.importorskip("streaming")
+    rng = random.Random(3)
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), columns={"image": "bytes", "text": "str", "key": "str_int", "size": "float32"},
+                             size_limit=30_000) as writer:
+        for i in range(SAMPLES):
+            writer.write({"image": media.image_bytes(rng, rng.choice(["jpg", "png"]), 40 + i, 60), "text": f"\u00e9 \"{i}\"\n" * (i + 1), "key": 10**i,
+                          "size": i / 3})
+    theirs = streaming.LocalDataset(str(tmp_path / "mds"))
+    rows = []
+    for i in range(len(theirs)):
+        (tmp_path / f"{i}.bin").write_bytes(theirs[i]["image"])
+        rows.append({"text": theirs[i]["text"], "image": f"{i}.bin"})
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    steps, index = delivered(tmp_path, 'shards: ["mds"], format: mds')
+    assert index["samples"] == SAMPLES and index["shards"]["read"] > 3
+    expected, _ = delivered(tmp_path, 'shards: ["rows.jsonl"]')
+    assert steps == expected
+
+
+def test_a_list_that_does_not_match_its_shards_is_named(tmp_path):
+    (tmp_path / "mds").mkdir()
+    (tmp_path / "mds" / "a.mds").write_bytes(bytes(8))
+    described = {"version": 2, "format": "mds", "column_names": ["text"], "column_encodings": ["str"], "column_sizes": [None],
+                 "raw_data": {"basename": "a.mds", "bytes": 9, "hashes": {}}, "zip_data": None, "samples": 1}
+    (tmp_path / "mds" / "index.json").write_text(json.dumps({"version": 2, "shards": [described]}))
+    done = harness.run("index", "--job", write_job(tmp_path, 'shards: ["mds/index.json"]'), check=False)
+    assert done.returncode != 0 and "a.mds has 8 bytes, in the list it has 9" in done.stderr
 
 
 def test_lines_and_media_that_cannot_be_used_are_named(tmp_path):
@@ -208,6 +260,12 @@ def test_the_examples_run_on_data_of_their_form(tmp_path):
         for number in range(2):
             pyarrow.parquet.write_table(table, tmp_path / "data" / f"train-0000{number}-of-00002.parquet")
         jobs["parquet"] = 8
+    if importlib.util.find_spec("streaming"):
+        import streaming
+        with streaming.MDSWriter(out=str(tmp_path / "data" / "mds"), columns={"image": "jpeg", "caption": "str"}) as writer:
+            for picture in pictures:
+                writer.write({"image": picture, "caption": "words"})
+        jobs["mds"] = 4
     for name, samples in jobs.items():
         (tmp_path / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, rows.get(name, []))))
         job = tmp_path / f"{name}.yaml"

@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import shutil
+import struct
 
 import pytest
 
@@ -171,6 +172,36 @@ def test_rows_and_texts_are_recognised(tmp_path, form, name):
     job = (tmp_path / "job.yaml").read_text()
     assert ("/data/images\"" in job or "media: \"data/images\"" in job) == (form != "text")
     assert {"text": "text alone 8"}.get(form, f"{form} 8") in found
+    assert "samples     8\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
+
+
+def mds_shard(described, rows):
+    config = json.dumps(described).encode()
+    samples = [struct.pack("<2I", *map(len, row)) + b"".join(row) for row in rows]
+    offsets = [8 + 4 * len(rows) + len(config)]
+    for sample in samples:
+        offsets.append(offsets[-1] + len(sample))
+    return struct.pack(f"<{len(offsets) + 1}I", len(rows), *offsets) + config + b"".join(samples)
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_mds_shards_are_recognised_by_their_list_or_names(tmp_path, has_list):
+    write_checkpoint(tmp_path / "model", template=None)
+    (tmp_path / "data").mkdir()
+    rng = random.Random(3)
+    described = {"version": 2, "format": "mds", "column_names": ["image", "text"], "column_encodings": ["jpeg", "str"],
+                 "column_sizes": [None, None]}
+    shards = []
+    for number in range(2):
+        shard = mds_shard(described, [[media.image_bytes(rng, "jpg", 60, 80), f"words {i}".encode()] for i in range(4)])
+        name = f"shard.{number:05d}.mds"
+        (tmp_path / "data" / name).write_bytes(shard)
+        shards.append(described | {"raw_data": {"basename": name, "bytes": len(shard), "hashes": {}}, "zip_data": None, "samples": 4})
+    if has_list:
+        (tmp_path / "data" / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    found = init(tmp_path, "--samples", "4").stdout
+    assert "2 MDS shards" in found and "media with a caption 8" in found and "jpg 8" in found
+    assert ("index.json" in (tmp_path / "job.yaml").read_text()) == has_list
     assert "samples     8\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
 
 

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "core/status.h"
 #include "dataset/format/json.h"
+#include "dataset/format/mds_shard.h"
 #include "dataset/format/sample_scanner.h"
 #include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
@@ -25,6 +26,12 @@ absl::Status ReadMessages(std::string_view text, void (*Use)(const JsonValue&)) 
 absl::Status ScanSamples(const Job& job, ByteSource& source, const std::string& path, uint64_t size,
                          void (*Use)(const ScannedSample&)) {
 #include "examples/dataset/format/sample_scanner.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ReadMdsShard(ByteSource& source, const std::string& path, uint64_t size, uint64_t begin,
+                          uint64_t max_text_bytes) {
+#include "examples/dataset/format/mds_shard.h.inc"
   return absl::OkStatus();
 }
 
