@@ -37,9 +37,10 @@ class Index {
   // Opens the index of `job` for the processor with the digest `processor`. `source` is used here to look at
   // the shards. Rows are read from the index folder, with at most `cache_bytes` of memory in addition to a
   // few hundred bytes a shard. NotFound: no index, or none for this processor ("run evenkeel index --job
-  // ..."). FailedPrecondition: the index does not match the shards (their list or sizes); names the shard.
-  // InvalidArgument: the job excludes a sample that does not exist; names the nearest. DataLoss: a damaged
-  // file. The contents of shards are compared when they are read: ReadItem, ConversationReader.
+  // ..."). FailedPrecondition: the index does not match the shards (their list or sizes; of objects the first one's, the
+  // others' when they are read); names the shard. InvalidArgument: the job excludes a sample that does not exist; names the
+  // nearest. DataLoss: a damaged file. The contents of shards are compared when they are read: ReadItem,
+  // ConversationReader.
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Job& job, const Digest& processor,
                                                      ByteSource& source, size_t cache_bytes = 32 << 20);
 

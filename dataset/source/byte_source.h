@@ -73,6 +73,12 @@ class ByteSource {
     static_cast<void>(path);
     return std::string();
   }
+  // Takes it as known that an object has this size and stamp, so that it is not asked for them; reads of another one fail as
+  // those of one that changed. False: it is known already, or cannot be taken so; ask Size and Stamp.
+  virtual bool Assume(const std::string& path, uint64_t size, std::string_view stamp) {
+    static_cast<void>(path), static_cast<void>(size), static_cast<void>(stamp);
+    return false;
+  }
   // Fills `out` from `offset`. OutOfRange: the object ends earlier; otherwise as Size.
   virtual absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) = 0;
   // An object of at most `max_bytes` with its size and stamp, of a far one by a single request; of a larger one these

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@ class SourceOver : public ByteSource {
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override { return below_.Size(path); }
   absl::StatusOr<std::string> Stamp(const std::string& path) override { return below_.Stamp(path); }
+  bool Assume(const std::string& path, uint64_t size, std::string_view stamp) override {
+    return below_.Assume(path, size, stamp);
+  }
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     return below_.ReadAt(path, offset, out);
   }

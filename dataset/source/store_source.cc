@@ -127,6 +127,14 @@ class StoreSource : public ByteSource {
     return StampOf(object.etag);
   }
 
+  bool Assume(const std::string& path, uint64_t size, std::string_view stamp) override {
+    if (!IsAddress(path)) return files_->Assume(path, size, stamp);
+    if (IsConfined(path) || !stamp.starts_with(kETagMark)) return false;
+    MutexLock lock(mutex_);
+    if (objects_.size() >= kMaxKept) return false;
+    return objects_.try_emplace(path, Object{size, std::string(stamp.substr(kETagMark.size()))}).second;
+  }
+
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     if (!IsAddress(path)) return files_->ReadAt(path, offset, out);
     const std::string address = WithoutMark(path);
