@@ -1,8 +1,9 @@
 """Trains a model of transformers with Accelerate.
 
-    accelerate launch --num_processes 2 train_accelerate.py JOB CHECKPOINT STEPS
+    torchrun --nproc_per_node 2 train_accelerate.py JOB CHECKPOINT STEPS
 
-Saves with save_state into the folder checkpoint after every second step and goes on from it.
+With GPUs `accelerate launch --num_processes 2` does the same; without them it starts one process, which trains the share of
+rank 0 alone. Saves with save_state into the folder checkpoint after every second step and goes on from it.
 """
 import os
 import sys
