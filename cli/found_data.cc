@@ -25,6 +25,7 @@
 #include "dataset/format/sample_scanner.h"
 #include "dataset/format/table.h"
 #include "dataset/source/byte_source.h"
+#include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::cli {
 namespace {
@@ -44,10 +45,20 @@ struct Form {
   DataFormat format;
 };
 const std::vector<Form>& Forms() {
-  static const auto* const kForms =
-      new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset}, {{".parquet"}, DataFormat::kParquet},
-                            {{".mds"}, DataFormat::kMds},        {{".jsonl", ".ndjson"}, DataFormat::kJson},
-                            {{".json"}, DataFormat::kJson},      {{".txt"}, DataFormat::kText}};
+  static const auto* const kForms = [] {
+    auto* forms =
+        new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset}, {{".parquet"}, DataFormat::kParquet},
+                              {{".mds"}, DataFormat::kMds},        {{".jsonl", ".ndjson"}, DataFormat::kJson},
+                              {{".json"}, DataFormat::kJson},      {{".txt"}, DataFormat::kText}};
+    for (Form& form : *forms) {
+      if (form.format == DataFormat::kParquet) continue;  // compressed in itself
+      const std::vector<std::string> plain = form.suffixes;
+      for (const std::string& suffix : plain)
+        for (const char* end : {".gz", ".zst", ".zstd"}) form.suffixes.push_back(suffix + end);
+      if (form.format == DataFormat::kWebDataset) form.suffixes.push_back(".tgz");
+    }
+    return forms;
+  }();
   return *kForms;
 }
 // Files of a format that are no data.
@@ -72,12 +83,8 @@ struct OtherForm {
   std::string_view advice;
 };
 constexpr OtherForm kOtherForms[] = {
-    {".tar.gz", "compressed tar files",
-     "decompress them (gunzip): samples are read at their places in the shard"},
-    {".tgz", "compressed tar files",
-     "decompress them (gunzip): samples are read at their places in the shard"},
-    {".tar.zst", "compressed tar files",
-     "decompress them (unzstd): samples are read at their places in the shard"},
+    {".tar.bz2", "compressed tar files", "decompress them (bunzip2), or compress them by gzip or zstd"},
+    {".tar.xz", "compressed tar files", "decompress them (unxz), or compress them by gzip or zstd"},
     {".arrow", "a dataset saved by Hugging Face datasets",
      "write its rows as tar shards, as examples/qwen2_vl/pack.py does"},
     {".zip", "zip archives", "write their files as tar shards"},
@@ -219,10 +226,11 @@ class Looker {
 
   // False: the shard has more samples than are looked at.
   absl::StatusOr<bool> LookInto(const std::string& shard) {
-    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_->Size(shard));
+    const std::string content = dataset::ContentOf(shard);
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_->Size(content));
     const DatasetSpec spec{.format = dataset_.format, .media = dataset_.media};
     const std::unique_ptr<dataset::SampleScanner> scanner =
-        dataset::MakeScanner(spec, *source_, shard, size, limits_);
+        dataset::MakeScanner(spec, *source_, content, size, limits_);
     for (uint64_t count = 0;; ++count) {
       EVENKEEL_ASSIGN_OR_RETURN(const std::optional<dataset::ScannedSample> sample, scanner->Next());
       if (!sample.has_value()) return true;
@@ -252,8 +260,8 @@ class Looker {
   absl::StatusOr<std::string> Read(const std::string& shard, const dataset::SampleMember& member) {
     if (member.size > limits_.max_text_bytes) return absl::InvalidArgumentError("text too long");
     std::string text(member.size, '\0');
-    const absl::Status read =
-        source_->ReadAt(shard, member.offset, std::as_writable_bytes(std::span(text.data(), text.size())));
+    const absl::Status read = source_->ReadAt(dataset::ContentOf(shard), member.offset,
+                                              std::as_writable_bytes(std::span(text.data(), text.size())));
     if (!read.ok()) return absl::UnavailableError(read.message());
     return text;
   }

@@ -20,6 +20,7 @@
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "cli/quoted.h"
+#include "cli/unpack_options.h"
 #include "core/job_where.h"
 #include "core/status.h"
 #include "dataset/format/shard_list.h"
@@ -44,6 +45,7 @@ struct IndexArguments {
   bool prune = false;
   std::string max_excluded = "5%";
   std::string part;
+  dataset::UnpackOptions unpack;
 };
 
 // What streams of the job draw from a dataset.
@@ -267,7 +269,8 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
   if (!loaded.ok()) return NameInJob(job, loaded.status());
   const std::unique_ptr<preprocess::Processor> processor =
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
-  std::unique_ptr<dataset::ByteSource> source = dataset::MakeShardSource(job.stores);
+  std::unique_ptr<dataset::ByteSource> source =
+      dataset::MakeShardSource(job.stores, {.unpack = arguments.unpack});
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*source, job));
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -319,6 +322,7 @@ void AddIndexCommand(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 1024));
   AddIsolationOptions(*command, arguments->isolation);
   AddPythonOptions(*command, arguments->python);
+  AddUnpackOptions(*command, arguments->unpack);
   command->add_flag("--json", arguments->json, "One JSON document, with every exclusion, instead of text");
   command->add_flag(
       "--verify", arguments->verify,

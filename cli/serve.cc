@@ -11,6 +11,7 @@
 #include "cli/isolation.h"
 #include "cli/job_arguments.h"
 #include "cli/python.h"
+#include "cli/unpack_options.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
 #include "core/job_where.h"
@@ -33,6 +34,7 @@ struct ServeArguments {
   PythonArguments python;
   server::WorkerOptions options;
   dataset::FetchAheadOptions ahead;
+  dataset::UnpackOptions unpack;
   std::string cache_folder;
   uint64_t cache_bytes = 100ull << 30;
   double drain_seconds = 25;
@@ -167,7 +169,8 @@ absl::Status Serve(const ServeArguments& arguments) {
   Signals signals(blocked);
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job, decoders.get()));
-  dataset::FarReading reading = {.ahead = arguments.ahead};
+  dataset::FarReading reading = {.ahead = arguments.ahead, .unpack = arguments.unpack};
+  if (reading.unpack.folder.empty()) reading.unpack.folder = arguments.cache_folder;
   if (!arguments.cache_folder.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(reading.cache,
                               dataset::DiskCache::Open(arguments.cache_folder, arguments.cache_bytes));
@@ -267,6 +270,7 @@ void AddStoreOptions(CLI::App& command, ServeArguments& arguments) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("100GiB")
       ->needs(folder);
+  AddUnpackOptions(command, arguments.unpack);
 }
 
 // How long the worker waits for others, and for itself.

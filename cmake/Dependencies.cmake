@@ -23,6 +23,8 @@ find_package(GIF REQUIRED)                       # libgif-dev
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale libswresample)
 pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)              # libsoxr-dev
 pkg_check_modules(MPG123 REQUIRED IMPORTED_TARGET libmpg123)      # libmpg123-dev
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)              # zlib1g-dev
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)           # libzstd-dev
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)     # libseccomp-dev
 if(EVENKEEL_TESTS)
   find_package(GTest REQUIRED)                   # libgtest-dev, libgmock-dev

@@ -282,7 +282,12 @@ class Resolver {
   }
 
   // By the ends of the shards' names: tar archives where no name is known.
-  static DataFormat FormatOfName(const std::string& shard) {
+  static DataFormat FormatOfName(std::string shard) {
+    for (const char* end : {".gz", ".zst", ".zstd"}) {
+      if (!absl::EndsWith(shard, end)) continue;
+      shard.resize(shard.size() - std::string_view(end).size());
+      break;
+    }
     // What lists the shards of MDS; JSON of this name needs a format.
     const bool is_list = shard == "index.json" || absl::EndsWith(shard, "/index.json");
     if (is_list || absl::EndsWithIgnoreCase(shard, ".mds")) return DataFormat::kMds;
@@ -343,7 +348,14 @@ class Resolver {
     if (!expanded.ok()) return Error(path, expanded.status().message());
     if (expanded->size() + shards->size() > kMaxShards)
       return Error(path, "more than ", kMaxShards, " shards");
-    for (const std::string& shard : *expanded) shards->push_back(RelativeOrAddress(shard));
+    for (const std::string& shard : *expanded) {
+      for (const char* end : {".bz2", ".xz", ".br", ".lz4", ".snappy", ".zip"}) {
+        if (!absl::EndsWithIgnoreCase(shard, end)) continue;
+        return Error(path, "'", ShortText(shard), "' is compressed in a form that is not read (", end,
+                     "); decompress it, or compress it by gzip (.gz) or zstd (.zst)");
+      }
+      shards->push_back(RelativeOrAddress(shard));
+    }
     return absl::OkStatus();
   }
 

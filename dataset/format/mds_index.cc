@@ -16,6 +16,7 @@
 #include "dataset/format/json.h"
 #include "dataset/format/mds_shard.h"
 #include "dataset/format/media_file.h"
+#include "dataset/source/unpack.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -95,11 +96,13 @@ absl::StatusOr<File> ShardOf(std::string_view text) {
   EVENKEEL_ASSIGN_OR_RETURN(const JsonValue* shard, document.Parse(text, kListDepth));
   EVENKEEL_RETURN_IF_ERROR(MdsColumnsOf(*shard).status());
   EVENKEEL_ASSIGN_OR_RETURN(const std::optional<File> zip, FileOf(*shard, "zip_data"));
-  if (zip.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", Printable(zip->name, 200),
-                                                   "' is compressed, which is not read; "
-                                                   "write the dataset without compression"));
+  if (zip.has_value() && PackingOf(zip->name) == Packing::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Printable(zip->name, 200),
+                     "' is compressed in a form that is not read; "
+                     "write the dataset with compression zstd or gz, or without"));
   }
+  if (zip.has_value()) return *zip;
   EVENKEEL_ASSIGN_OR_RETURN(std::optional<File> raw, FileOf(*shard, "raw_data"));
   if (!raw.has_value()) return absl::InvalidArgumentError("no raw_data");
   return *std::move(raw);

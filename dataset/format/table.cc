@@ -302,6 +302,7 @@ std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarRe
   if (reading.ahead.budget_bytes > 0 || reading.cache != nullptr) {
     source = MakeFetchAheadSource(std::move(source), reading.ahead, std::move(reading.cache));
   }
+  source = MakeUnpackingSource(std::move(source), reading.unpack);
   return MakeTableSource(MakeMdsSource(std::move(source)));
 }
 

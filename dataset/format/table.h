@@ -28,6 +28,7 @@
 #include "dataset/source/byte_source.h"
 #include "dataset/source/disk_cache.h"
 #include "dataset/source/fetch_ahead.h"
+#include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::dataset {
 
@@ -85,9 +86,10 @@ std::unique_ptr<ByteSource> MakeTableSource(std::unique_ptr<ByteSource> files,
 struct FarReading {
   FetchAheadOptions ahead = {.budget_bytes = 0};
   std::unique_ptr<DiskCache> cache;
+  UnpackOptions unpack;  // of compressed shards, wherever they are
 };
 
-// What a job's shards are read through: files, stores as `stores` has it, tables and MDS shards in both.
+// What a job's shards are read through: files, stores as `stores` has it, tables, MDS shards and compressed shards in both.
 std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarReading reading = {});
 
 }  // namespace evenkeel::dataset

@@ -24,6 +24,7 @@
 #include "dataset/index/index_folder.h"
 #include "dataset/index/remaining_rows.h"
 #include "dataset/index/row_selection.h"
+#include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::dataset {
 
@@ -45,15 +46,16 @@ absl::Status CheckETag(const Job& job, const std::string& path, const ShardEntry
 
 // A shard may be replaced while workers read it, and a file system does not report that. Every read is
 // compared with its checksum, so that a stream of other bytes never has the same digest.
-absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t checksum, ByteSource& source,
-                         std::span<std::byte> out) {
+// `path`: for messages.
+absl::Status ReadIndexed(const std::string& path, const ByteRange& range, uint64_t checksum,
+                         ByteSource& source, std::span<std::byte> out) {
   absl::Status read;
   // Tried twice: the source may have a descriptor of a file that was replaced meanwhile.
   for (int i = 0; i < 2; ++i) {
-    read = source.ReadAt(path, offset, out);
+    read = source.ReadAt(range.path, range.offset, out);
     if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
     if (!read.ok() && !absl::IsOutOfRange(read)) return WithKind(read, FailureKind::kMachine);
-    source.Forget(path);
+    source.Forget(range.path);
   }
   if (!read.ok()) {
     // The file is truncated or being copied at this moment, so the bytes that are there prove nothing about
@@ -64,7 +66,7 @@ absl::Status ReadIndexed(const std::string& path, uint64_t offset, uint64_t chec
   }
   return WithKind(
       absl::FailedPreconditionError(absl::StrCat(
-          path, ": the ", out.size(), " bytes at byte ", offset,
+          path, ": the ", out.size(), " bytes at byte ", range.offset,
           " differ from the indexed ones; the file was changed: restore it, or run 'evenkeel index "
           "--verify-content' and restart the stream")),
       FailureKind::kData);
@@ -400,16 +402,19 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const Job& job, const Digest&
 }
 
 ByteRange RangeOf(const std::string& shard_path, const ItemPlace& item) {
-  return {.path = item.file.empty() ? shard_path : item.file, .offset = item.offset, .size = item.size};
+  return {.path = item.file.empty() ? ContentOf(shard_path) : item.file,
+          .offset = item.offset,
+          .size = item.size};
 }
 
 ByteRange RangeOfText(const SamplePlaces& places) {
-  return {.path = places.shard_path, .offset = places.text_offset, .size = places.text_size};
+  return {.path = ContentOf(places.shard_path), .offset = places.text_offset, .size = places.text_size};
 }
 
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out) {
-  return ReadIndexed(item.file.empty() ? shard_path : item.file, item.offset, item.checksum, source, out);
+  return ReadIndexed(item.file.empty() ? shard_path : item.file, RangeOf(shard_path, item), item.checksum,
+                     source, out);
 }
 
 struct ConversationReader::Kept {
@@ -431,7 +436,7 @@ absl::StatusOr<const Conversation*> ConversationReader::Read(const SamplePlaces&
   }
   std::string& text = Emptied(kept_->text);
   text.resize(places.text_size);
-  EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, places.text_offset, places.text_checksum, source,
+  EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, RangeOfText(places), places.text_checksum, source,
                                        std::as_writable_bytes(std::span(text))));
   absl::StatusOr<const Conversation*> conversation = kept_->parser.ParseRecorded(places, text, limits);
   if (!conversation.ok()) return AddContext(conversation.status(), where());

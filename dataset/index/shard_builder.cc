@@ -16,6 +16,7 @@
 #include "dataset/format/media_file.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/format/tar_reader.h"
+#include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -82,6 +83,29 @@ void SetSuffixByBytes(std::span<const std::byte> bytes, ItemPlace& item) {
       item.facts.medium == Medium::kImage && !found.empty() && MediumOf(found) == Medium::kImage;
   if (item.suffix.empty() || (is_picture && !(found == "jpg" && item.suffix == "jpeg"))) item.suffix = found;
 }
+
+// In place of a shard that cannot be decompressed.
+class DamagedShard : public SampleScanner {
+ public:
+  DamagedShard(ByteSource& source, std::string path, const absl::Status& damage)
+      : SampleScanner(source, std::move(path)), detail_(damage.message()) {
+    // Without the path, which is no part of the index.
+    if (detail_.starts_with(path_ + ": ")) detail_.erase(0, path_.size() + 2);
+  }
+
+  absl::StatusOr<std::optional<ScannedSample>> Next() override {
+    if (std::exchange(ended_, true)) return std::optional<ScannedSample>();
+    ScannedSample damage;
+    damage.reason = kShardDamaged;
+    damage.detail = detail_;
+    return std::optional<ScannedSample>(std::move(damage));
+  }
+  bool damaged() const override { return true; }
+
+ private:
+  std::string detail_;
+  bool ended_ = false;
+};
 
 ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::string_view detail) {
   return {Printable(key, kMaxTarName), std::move(reason),
@@ -462,10 +486,23 @@ absl::StatusOr<std::vector<ScannedSample>> ShardBuilder::NextRows(const DatasetS
   return rows;
 }
 
+absl::StatusOr<std::unique_ptr<SampleScanner>> ShardBuilder::OpenShard(const DatasetSpec& dataset,
+                                                                       const std::string& path,
+                                                                       ShardContent& shard) {
+  const std::string content = ContentOf(path);
+  EVENKEEL_ASSIGN_OR_RETURN(const uint64_t packed_size, shard.Size(path));
+  if (content == path) return MakeScanner(dataset, shard, path, packed_size, limits_);
+  const absl::StatusOr<uint64_t> size = source_.Size(content);
+  if (absl::IsDataLoss(size.status()) && KnownKind(size.status()) != FailureKind::kMachine)
+    return std::make_unique<DamagedShard>(source_, path, size.status());
+  EVENKEEL_RETURN_IF_ERROR(size.status());
+  return MakeScanner(dataset, source_, content, *size, limits_);
+}
+
 absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry,
                                 std::string* media) {
   ShardContent shard(source_, path, entry.size);
-  const std::unique_ptr<SampleScanner> scanner = MakeScanner(dataset, shard, path, entry.size, limits_);
+  EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleScanner> scanner, OpenShard(dataset, path, shard));
   Columns columns;
   for (;;) {
     std::unique_ptr<Expected> held;

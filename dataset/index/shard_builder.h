@@ -69,6 +69,10 @@ class ShardBuilder {
   bool HasFiles(const DatasetSpec& dataset, const ShardEntry& entry, bool with_lengths) const;
 
  private:
+  // A scanner of the samples, which are inside `shard` if that is compressed: then they are read from the source.
+  absl::StatusOr<std::unique_ptr<SampleScanner>> OpenShard(const DatasetSpec& dataset,
+                                                           const std::string& path, ShardContent& shard);
+
   struct Columns;
   struct SampleText;
   // Why a sample cannot be used. With an empty reason `status` is an error of the attempt and ends the build.

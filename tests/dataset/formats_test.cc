@@ -145,6 +145,37 @@ DatasetSpec AsMds(const TempFolder& folder) {
           .media = folder.path() + "/media"};
 }
 
+// The shard of another format, compressed.
+DatasetSpec Compressed(const TempFolder& folder, DatasetSpec dataset, const std::string& end,
+                       std::string (*compress)(const std::string&)) {
+  std::string& shard = dataset.shards[0];
+  shard = folder.Write(fs::path(shard).filename().string() + end, compress(ReadFile(shard)));
+  return dataset;
+}
+DatasetSpec AsTarGz(const TempFolder& folder) {
+  return Compressed(folder, AsWebDataset(folder), ".gz", &Gzip);
+}
+DatasetSpec AsTarZst(const TempFolder& folder) {
+  return Compressed(folder, AsWebDataset(folder), ".zst", &Zstd);
+}
+DatasetSpec AsJsonLinesGz(const TempFolder& folder) {
+  return Compressed(folder, AsJsonLines(folder), ".gz", &Gzip);
+}
+
+DatasetSpec AsMdsZstd(const TempFolder& folder) {
+  DatasetSpec dataset = AsMds(folder);
+  std::string list = ReadFile(dataset.shards[0]);
+  const std::string shard = Zstd(ReadFile(folder.path() + "/mds/shard.00000.mds"));
+  folder.Write("mds/shard.00000.mds.zstd", shard);
+  fs::remove(folder.path() + "/mds/shard.00000.mds");
+  const std::string none = "\"zip_data\": null";
+  list.replace(list.find(none), none.size(),
+               absl::StrCat("\"zip_data\": {\"basename\": \"shard.00000.mds.zstd\", \"bytes\": ",
+                            shard.size(), ", \"hashes\": {}}"));
+  folder.Write("mds/index.json", list);
+  return dataset;
+}
+
 // What a reader of the index sees of one sample: its conversation, lengths, and the bytes of its items.
 absl::StatusOr<std::string> Seen(const Job& job, const Index& index, uint64_t row, ByteSource& source) {
   ConversationReader reader;
@@ -207,8 +238,52 @@ INSTANTIATE_TEST_SUITE_P(
     All, Formats,
     ::testing::Values(std::pair{"WebDataset", &AsWebDataset}, std::pair{"JsonLines", &AsJsonLines},
                       std::pair{"JsonList", &AsJsonList}, std::pair{"Parquet", &AsParquet},
-                      std::pair{"ParquetWithZstd", &AsParquetWithZstd}, std::pair{"Mds", &AsMds}),
+                      std::pair{"ParquetWithZstd", &AsParquetWithZstd}, std::pair{"Mds", &AsMds},
+                      std::pair{"TarGz", &AsTarGz}, std::pair{"TarZst", &AsTarZst},
+                      std::pair{"JsonLinesGz", &AsJsonLinesGz}, std::pair{"MdsZstd", &AsMdsZstd}),
     [](const auto& info) { return info.param.first; });
+
+TEST(CompressedShard, IsPinnedByTheObjectAndDamagedAsAWhole) {
+  TempFolder folder;
+  Job job;
+  job.path = "job.yaml";
+  job.index = folder.path() + "/index";
+  job.datasets = {AsTarGz(folder)};
+  const std::string path = job.datasets[0].shards[0];
+  const std::string whole =
+      ReadFile(path) + std::string(64, '\0');  // gzip's padding: room for other bytes inside
+  folder.Write("data.tar.gz", whole);
+  FakeMeasurer measurer;
+  auto source = MakeShardSource({});
+  std::vector<Exclusion> exclusions;
+  auto summary = BuildIndex(job, measurer, *source, {}, &exclusions);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->num_samples, Samples().size());
+  EXPECT_EQ(BuildIndex(job, measurer, *source, {.verify_content = true})->shards_unchanged, 1u);
+  auto index = Index::Open(job, measurer.digest(), *source);
+  ASSERT_TRUE(index.ok()) << index.status();
+  // The same size, other bytes inside: seen by the reader, and by the next run.
+  std::string other = Gzip(std::string(ReadFile(folder.path() + "/data.tar")).replace(512, 5, "8x8  "));
+  ASSERT_LE(other.size(), whole.size());
+  other.resize(whole.size(), '\0');
+  folder.Write("data.tar.gz", other);
+  auto again = MakeShardSource({});
+  EXPECT_THAT(std::string(Seen(job, **index, 0, *again).status().message()),
+              HasSubstr("differ from the indexed ones"));
+  EXPECT_NE(BuildIndex(job, measurer, *again)->digest, summary->digest);
+  folder.Write("data.tar.gz", whole.substr(0, whole.size() / 2));
+  auto cut = MakeShardSource({});
+  EXPECT_THAT(std::string(Index::Open(job, measurer.digest(), *cut).status().message()),
+              HasSubstr("bytes when it was indexed"));
+  exclusions.clear();
+  summary = BuildIndex(job, measurer, *cut, {}, &exclusions);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->num_samples, 0u);
+  EXPECT_EQ(summary->damaged_shards, 1u);
+  ASSERT_EQ(exclusions.size(), 1u);
+  EXPECT_EQ(exclusions[0].reason, "shard damaged");
+  EXPECT_THAT(exclusions[0].detail, ::testing::StartsWith("compressed data"));
+}
 
 // Rows and media of one JSON dataset.
 class JsonFormat : public ::testing::Test {

@@ -329,6 +329,22 @@ TEST_F(MdsLists, NameWhatDoesNotMatchTheShards) {
               HasSubstr("shards[0]: d/b.mds has 3 bytes, in the list it has 2"));
 }
 
+TEST_F(MdsLists, GiveCompressedShardsWhereTheyAreRead) {
+  source_.objects["d/b.mds.zstd"] = "xxx";
+  const auto compressed = [](const std::string& name) {
+    std::string list = MdsList(Columns(), {{"b.mds", 2}});
+    const std::string none = "\"zip_data\": null";
+    return list.replace(
+        list.find(none), none.size(),
+        absl::StrCat("\"zip_data\": {\"basename\": \"", name, "\", \"bytes\": 3, \"hashes\": {}}"));
+  };
+  const auto shards = Shards(compressed("b.mds.zstd"));
+  ASSERT_TRUE(shards.ok()) << shards.status();
+  EXPECT_THAT(*shards, ElementsAre("d/b.mds.zstd"));
+  EXPECT_THAT(Refusal(compressed("b.mds.br")),
+              HasSubstr("'b.mds.br' is compressed in a form that is not read"));
+}
+
 TEST_F(MdsLists, RefuseOtherVersionsAndNamesOutsideTheFolder) {
   source_.objects["d/b.mds"] = "xx";
   EXPECT_EQ(Changed("b.mds", "b.mds"), "");

@@ -1,5 +1,8 @@
 #include "tests/dataset/support.h"
 
+#include <zlib.h>
+#include <zstd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +54,26 @@ std::string Tar(const std::vector<std::pair<std::string, std::string>>& files) {
   std::string out;
   for (const auto& [name, body] : files) out += TarFile(name, body);
   return out + TarEnd();
+}
+
+std::string Gzip(const std::string& bytes) {
+  z_stream stream{};
+  if (::deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) std::abort();
+  std::string out(::deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  if (::deflate(&stream, Z_FINISH) != Z_STREAM_END) std::abort();
+  out.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  return out;
+}
+
+std::string Zstd(const std::string& bytes) {
+  std::string out(::ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(::ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
+  return out;
 }
 
 std::string MdsConfig(const std::vector<MdsField>& columns) {

@@ -46,6 +46,10 @@ std::string MdsList(const std::vector<MdsField>& columns,
 // A value of list[jpeg] or list[png].
 std::string MdsListOfMedia(const std::vector<std::string>& media);
 
+// Compressed, as one member or frame.
+std::string Gzip(const std::string& bytes);
+std::string Zstd(const std::string& bytes);
+
 // A folder that is removed with its content.
 class TempFolder {
  public:

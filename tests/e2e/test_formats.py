@@ -1,5 +1,6 @@
 """Every format that can hold the same samples delivers the same bytes."""
 
+import gzip
 import importlib.util
 import json
 import random
@@ -67,6 +68,17 @@ def as_tar(folder, samples, tar):
     return f'shards: ["{tar}"]'
 
 
+def as_gzipped_tar(folder, samples, tar):
+    (folder / "data.tar.gz").write_bytes(gzip.compress(tar.read_bytes()))
+    return 'shards: ["data.tar.gz"]'
+
+
+def as_gzipped_lines(folder, samples, tar):
+    write_media(folder, samples)
+    (folder / "data.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows_of(samples))).encode()))
+    return 'shards: ["data.jsonl.gz"]'
+
+
 def as_json_lines(folder, samples, tar):
     write_media(folder / "media", samples)
     lines = [json.dumps(row) for row in rows_of(samples)]
@@ -111,12 +123,12 @@ def as_parquet(folder, samples, tar):
     return 'shards: ["data.parquet"]'
 
 
-def as_mds(folder, samples, tar):
+def as_mds(folder, samples, tar, compression=None):
     """By the library itself, in several shards: pictures as they are in an array, other media as bytes."""
     streaming = pytest.importorskip("streaming")
     columns = {"text": "json", "image": "jpegarray", "audio": "bytes", "video": "bytes", "conversations": "json", "messages": "json",
                "number": "int"}
-    with streaming.MDSWriter(out=str(folder / "mds"), columns=columns, size_limit=20_000) as writer:
+    with streaming.MDSWriter(out=str(folder / "mds"), columns=columns, size_limit=20_000, compression=compression) as writer:
         for number, (sample, row) in enumerate(zip(samples, rows_of(samples))):
             def stored(name, sample=sample):
                 return sample.members[name.partition(".")[2]]
@@ -129,8 +141,16 @@ def as_mds(folder, samples, tar):
             writer.write({"text": row.get("text"), "image": found["image"], "audio": b"".join(found["audio"]),
                           "video": b"".join(found["video"]), "conversations": row.get("conversations"),
                           "messages": row.get("messages"), "number": number})
-    assert len(list((folder / "mds").glob("*.mds"))) > 3
+    assert len(list((folder / "mds").glob("*.mds*"))) > 3
     return 'shards: ["mds/index.json"]'
+
+
+def as_mds_by_zstd(folder, samples, tar):
+    return as_mds(folder, samples, tar, "zstd")
+
+
+def as_mds_by_gzip(folder, samples, tar):
+    return as_mds(folder, samples, tar, "gz:3")
 
 
 def write_job(folder, dataset, extra=""):
@@ -156,7 +176,8 @@ def made(tmp_path_factory):
     return tar, samples_of(tar), delivered(folder, as_tar(folder, [], tar))
 
 
-@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet, as_mds])
+@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet, as_mds, as_gzipped_tar, as_gzipped_lines, as_mds_by_zstd,
+                                   as_mds_by_gzip])
 def test_every_format_delivers_the_same_bytes(tmp_path, made, write):
     tar, samples, (expected, index) = made
     assert index["samples"] == SAMPLES
@@ -183,6 +204,15 @@ def test_mds_has_the_samples_that_its_own_library_reads(tmp_path):
     assert index["samples"] == SAMPLES and index["shards"]["read"] > 3
     expected, _ = delivered(tmp_path, 'shards: ["rows.jsonl"]')
     assert steps == expected
+
+
+def test_a_shard_that_decompresses_to_too_much_is_an_error(tmp_path):
+    (tmp_path / "bomb.tar.gz").write_bytes(gzip.compress(bytes(100 << 20)))
+    (tmp_path / "unpacked").mkdir()
+    job = write_job(tmp_path, 'shards: ["bomb.tar.gz"]')
+    done = harness.run("index", "--job", job, "--unpack-dir", tmp_path / "unpacked", "--unpack-size", "256MiB", check=False)
+    assert done.returncode != 0 and "bomb.tar.gz: decompresses to more than 67108864 bytes" in done.stderr
+    assert not any((tmp_path / "unpacked").iterdir())
 
 
 def test_a_list_that_does_not_match_its_shards_is_named(tmp_path):

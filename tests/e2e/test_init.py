@@ -137,7 +137,7 @@ def test_media_that_the_checkpoint_cannot_encode_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("files, words", [
     ([], "an empty folder"),
-    (["a.tar.gz"], "compressed tar files"),
+    (["a.tar.bz2"], "compressed tar files"),
     (["data.jsonl"], "its shards have no samples"),
     (["data.arrow"], "a dataset saved by Hugging Face datasets"),
     (["x.jpg", "y.jpg"], "2 media as single files"),

@@ -15,6 +15,7 @@
 #include "dataset/source/disk_cache.h"
 #include "dataset/source/fetch_ahead.h"
 #include "dataset/source/store_source.h"
+#include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::dataset {
 
@@ -27,6 +28,10 @@ absl::Status ScanSamples(const Job& job, ByteSource& source, const std::string& 
                          void (*Use)(const ScannedSample&)) {
 #include "examples/dataset/format/sample_scanner.h.inc"
   return absl::OkStatus();
+}
+
+void ReadCompressed(std::span<std::byte> out){
+#include "examples/dataset/source/unpacking_source.h.inc"
 }
 
 absl::Status ReadMdsShard(ByteSource& source, const std::string& path, uint64_t size, uint64_t begin,
