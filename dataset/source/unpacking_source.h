@@ -11,8 +11,8 @@
 //
 // Example:
 //     std::unique_ptr<ByteSource> source = MakeUnpackingSource(MakeFileSource(), {});
-//     source->Size("a.tar.gz");                                // of the compressed object
-//     source->ReadAt(ContentOf("a.tar.gz"), 512, out);         // from what is inside
+//     absl::StatusOr<uint64_t> packed = source->Size("a.tar.gz");           // of the compressed object
+//     absl::Status read = source->ReadAt(ContentOf("a.tar.gz"), 512, out);  // from what is inside
 //
 // Thread safety: as ByteSource.
 #pragma once
