@@ -47,15 +47,15 @@ absl::Status CheckETag(const Job& job, const std::string& path, const ShardEntry
 // A shard may be replaced while workers read it, and a file system does not report that. Every read is
 // compared with its checksum, so that a stream of other bytes never has the same digest.
 // `path`: for messages.
-absl::Status ReadIndexed(const std::string& path, const ByteRange& range, uint64_t checksum,
-                         ByteSource& source, std::span<std::byte> out) {
+absl::Status ReadIndexedAt(const std::string& content, const std::string& path, uint64_t offset,
+                           uint64_t checksum, ByteSource& source, std::span<std::byte> out) {
   absl::Status read;
   // Tried twice: the source may have a descriptor of a file that was replaced meanwhile.
   for (int i = 0; i < 2; ++i) {
-    read = source.ReadAt(range.path, range.offset, out);
+    read = source.ReadAt(content, offset, out);
     if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
     if (!read.ok() && !absl::IsOutOfRange(read)) return WithKind(read, FailureKind::kMachine);
-    source.Forget(range.path);
+    source.Forget(content);
   }
   if (!read.ok()) {
     // The file is truncated or being copied at this moment, so the bytes that are there prove nothing about
@@ -66,10 +66,18 @@ absl::Status ReadIndexed(const std::string& path, const ByteRange& range, uint64
   }
   return WithKind(
       absl::FailedPreconditionError(absl::StrCat(
-          path, ": the ", out.size(), " bytes at byte ", range.offset,
+          path, ": the ", out.size(), " bytes at byte ", offset,
           " differ from the indexed ones; the file was changed: restore it, or run 'evenkeel index "
           "--verify-content' and restart the stream")),
       FailureKind::kData);
+}
+
+// `path`: of a shard, or of a file that is a medium. Every text comes along here, so nothing is copied where that is the path
+// of the bytes.
+absl::Status ReadIndexed(const std::string& path, bool is_shard, uint64_t offset, uint64_t checksum,
+                         ByteSource& source, std::span<std::byte> out) {
+  if (is_shard && IsPacked(path)) return ReadIndexedAt(ContentOf(path), path, offset, checksum, source, out);
+  return ReadIndexedAt(path, path, offset, checksum, source, out);
 }
 
 struct Shard {
@@ -413,8 +421,9 @@ ByteRange RangeOfText(const SamplePlaces& places) {
 
 absl::Status ReadItem(const std::string& shard_path, const ItemPlace& item, ByteSource& source,
                       std::span<std::byte> out) {
-  return ReadIndexed(item.file.empty() ? shard_path : item.file, RangeOf(shard_path, item), item.checksum,
-                     source, out);
+  const bool is_in_shard = item.file.empty();
+  return ReadIndexed(is_in_shard ? shard_path : item.file, is_in_shard, item.offset, item.checksum, source,
+                     out);
 }
 
 struct ConversationReader::Kept {
@@ -436,7 +445,8 @@ absl::StatusOr<const Conversation*> ConversationReader::Read(const SamplePlaces&
   }
   std::string& text = Emptied(kept_->text);
   text.resize(places.text_size);
-  EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, RangeOfText(places), places.text_checksum, source,
+  EVENKEEL_RETURN_IF_ERROR(ReadIndexed(places.shard_path, /*is_shard=*/true, places.text_offset,
+                                       places.text_checksum, source,
                                        std::as_writable_bytes(std::span(text))));
   absl::StatusOr<const Conversation*> conversation = kept_->parser.ParseRecorded(places, text, limits);
   if (!conversation.ok()) return AddContext(conversation.status(), where());

@@ -303,10 +303,11 @@ class UnpackingSource : public SourceOver {
 
 }  // namespace
 
+bool IsPacked(const std::string& shard) { return PackingOf(shard) != Packing::kNone; }
+
 std::string ContentOf(const std::string& shard) {
-  return PackingOf(shard) == Packing::kNone
-             ? shard
-             : absl::StrCat(shard, absl::string_view(kContentMark.data(), kContentMark.size()));
+  return !IsPacked(shard) ? shard
+                          : absl::StrCat(shard, absl::string_view(kContentMark.data(), kContentMark.size()));
 }
 
 std::unique_ptr<ByteSource> MakeUnpackingSource(std::unique_ptr<ByteSource> files,

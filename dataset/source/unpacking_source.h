@@ -27,7 +27,9 @@
 
 namespace evenkeel::dataset {
 
-// Where the bytes of samples in `shard` are: `shard` itself unless its name ends like that of a compressed object.
+// Whether the object's name ends like that of a compressed one.
+bool IsPacked(const std::string& shard);
+// Where the bytes of samples in `shard` are: `shard` itself unless it is packed.
 std::string ContentOf(const std::string& shard);
 
 struct UnpackOptions {

@@ -275,7 +275,7 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
        "job.yaml:5: datasets[1].shards: 'b.jsonl' looks like json, the first shard like webdataset; make two "
        "datasets, or give format"},
       {"[b.tar]", "[b], format: tar",
-       "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, text"},
+       "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, mds, text"},
       {"[b.tar]", "[b.tar], media: m",
        "job.yaml:5: datasets[1].media: belongs to the formats json, parquet and mds; the format is "
        "webdataset"},

@@ -291,19 +291,20 @@ def test_an_object_that_changed_names_both_etags(tmp_path, objects):
 
 def test_a_worker_starts_without_asking_for_every_object(tmp_path, objects):
     shutil.copytree(objects[0] / "photos" / "train", tmp_path / "b")
-    for number in range(3, 40):
+    for number in range(3, 12):
         shutil.copy(tmp_path / "b" / f"data-{number % 3:03d}.tar", tmp_path / "b" / f"data-{number:03d}.tar")
     with ObjectServer(tmp_path) as server:
-        job = test_formats.write_job(tmp_path, 'shards: ["s3://b/data-{000..039}.tar"]')
+        job = test_formats.write_job(tmp_path, 'shards: ["s3://b/data-{000..011}.tar"]')
         index_of(job, server)
         env = environment_of(server)
         server.requests.clear()
         with harness.Fleet(job, 1, env=env) as fleet:
             assert [request.method for request in server.requests] == ["HEAD"]
             before = harness.fetch(fleet.endpoints, job, "--ranks", "0-1", "--steps", 3, env=env).steps
-            assert all(request.method == "GET" for request in server.requests[1:])
+            heads = [request.path for request in server.requests if request.method == "HEAD"]
+            assert len(set(heads)) == 1, "of the first object, by the worker and by the consumer, which compares digests"
         assert before == steps_of(job, env)
-        for number in range(1, 40):  # all except the one that is asked for
+        for number in range(1, 12):  # all except the one that is asked for
             (tmp_path / "b" / f"data-{number:03d}.tar").write_bytes(b"\0" * 4096)
         with harness.Fleet(job, 1, env=env) as fleet:
             done = harness.run("fetch", "--endpoints", fleet.endpoints, "--ranks", "0-1", "--steps", 3, env=env, check=False)
