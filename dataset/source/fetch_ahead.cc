@@ -339,7 +339,10 @@ void FetchAheadSource::Attach(const std::shared_ptr<Request>& request, Ranges::i
 }
 
 void FetchAheadSource::MakeRoomFor(uint64_t bytes) {
-  while (!idle_.empty() && used_bytes_ + bytes > options_.budget_bytes) Release(idle_.front());
+  while (!idle_.empty() && used_bytes_ + bytes > options_.budget_bytes) {
+    const std::shared_ptr<Request> oldest = idle_.front();  // of which the list lets go
+    Release(oldest);
+  }
 }
 
 bool FetchAheadSource::HasWork() const {
