@@ -6,12 +6,13 @@
 Rows of JSON lines name one JPEG each, an object of its own in a MinIO behind tests/stores/slow_proxy.py. Three runs of
 `evenkeel index`: the first, one in which nothing has changed, and one in which one object in a hundred has. Printed for each:
 seconds, rows a second, and the seconds over the floor of the network, which is one latency for each of the requests that a row
-needs, with 32 of them in flight: two for a new object (its bytes, and that it did not change meanwhile), one for a known one.
+needs, with as many in flight as the indexer has (32 for each of its threads, 64 at most): two for a new object (its bytes, and that it did not change meanwhile), one for a known one.
 """
 
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import sys
@@ -26,7 +27,7 @@ import servers  # noqa: E402
 import slow_proxy  # noqa: E402
 
 LINES = 10  # files of rows
-IN_FLIGHT = 32
+IN_FLIGHT = min(64, 32 * len(os.sched_getaffinity(0)))  # of a thread 32, of a process 64
 JOB = """\
 name: rows
 index: index
