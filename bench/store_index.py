@@ -6,7 +6,8 @@
 Rows of JSON lines name one JPEG each, an object of its own in a MinIO behind tests/stores/slow_proxy.py. Three runs of
 `evenkeel index`: the first, one in which nothing has changed, and one in which one object in a hundred has. Printed for each:
 seconds, rows a second, and the seconds over the floor of the network, which is one latency for each of the requests that a row
-needs, with as many in flight as the indexer has (32 for each of its threads, 64 at most): two for a new object (its bytes, and that it did not change meanwhile), one for a known one.
+needs, with as many in flight as the indexer has (32 for each of its threads, 64 at most): two for a new object (its bytes, and
+that it did not change meanwhile), one for a known one.
 """
 
 import argparse
