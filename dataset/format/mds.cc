@@ -76,31 +76,15 @@ absl::Status CheckColumns(const std::string& path, const std::vector<MdsColumn>&
   return absl::OkStatus();
 }
 
-class MdsScanner : public SampleScanner {
+class MdsScanner : public RowScanner {
  public:
   MdsScanner(const DatasetSpec& dataset, ByteSource& source, const std::string& path, uint64_t size,
              const Limits& limits)
-      : SampleScanner(source, path),
+      : RowScanner(source, path),
         fields_(dataset.fields),
         size_(size),
         max_text_bytes_(limits.max_text_bytes),
         max_members_(MaxMembers(limits)) {}
-
-  absl::StatusOr<std::optional<ScannedSample>> Next() override {
-    if (damaged_) return std::optional<ScannedSample>();
-    absl::StatusOr<std::optional<ScannedSample>> sample = Read();
-    if (!absl::IsDataLoss(sample.status()) || KnownKind(sample.status()) == FailureKind::kMachine)
-      return sample;
-    damaged_ = true;
-    ScannedSample damage;
-    if (header_.has_value()) damage.key = absl::StrCat(row_);
-    damage.reason = kShardDamaged;
-    // Without the path, which is no part of the index.
-    std::string_view detail(sample.status().message().data(), sample.status().message().size());
-    if (detail.starts_with(path_ + ": ")) detail.remove_prefix(path_.size() + 2);
-    damage.detail = std::string(detail);
-    return std::optional<ScannedSample>(std::move(damage));
-  }
 
   absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
     if (!IsMdsAddress(member.offset)) return source_.ReadAt(path_, member.offset, out);
@@ -115,10 +99,9 @@ class MdsScanner : public SampleScanner {
     std::memcpy(out.data(), text_.data(), out.size());
     return absl::OkStatus();
   }
-  bool damaged() const override { return damaged_; }
 
- private:
-  absl::StatusOr<std::optional<ScannedSample>> Read() {
+ protected:
+  absl::StatusOr<std::optional<ScannedSample>> Read() override {
     if (!header_.has_value()) {
       EVENKEEL_ASSIGN_OR_RETURN(MdsHeader header, ReadMdsHeader(source_, path_, size_));
       EVENKEEL_RETURN_IF_ERROR(CheckColumns(path_, header.columns, fields_));
@@ -160,6 +143,9 @@ class MdsScanner : public SampleScanner {
     return std::optional<ScannedSample>(std::move(sample));
   }
 
+  bool is_open() const override { return header_.has_value(); }
+
+ private:
   // The end of a sample, which is the next offset of the header.
   absl::StatusOr<uint64_t> EndOf(uint64_t row) {
     const uint64_t within = row % kOffsetsAtOnce;
@@ -178,11 +164,9 @@ class MdsScanner : public SampleScanner {
   const uint64_t max_members_;
   std::optional<MdsHeader> header_;
   std::string offsets_;  // of some rows
-  uint64_t row_ = 0;     // of the next sample
   uint64_t end_ = 0;     // of the sample before
   std::string text_;     // of the row that was read last
   uint64_t text_address_ = 0;
-  bool damaged_ = false;
 };
 
 class MdsSource : public SourceOver {

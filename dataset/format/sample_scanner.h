@@ -14,6 +14,7 @@
 // Thread safety: none; one scanner, one thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,8 +58,30 @@ class SampleScanner {
   virtual bool damaged() const = 0;
 
  protected:
+  // What Next returns where the file is damaged from the sample `key` on.
+  ScannedSample DamageOf(const absl::Status& status, std::string key) const;
+
   ByteSource& source_;
   const std::string path_;
+};
+
+// Of files whose samples are rows, with their numbers as keys.
+class RowScanner : public SampleScanner {
+ public:
+  using SampleScanner::SampleScanner;
+  absl::StatusOr<std::optional<ScannedSample>> Next() final;
+  bool damaged() const final { return damaged_; }
+
+ protected:
+  // As Next. DataLoss without FailureKind::kMachine: the file is damaged.
+  virtual absl::StatusOr<std::optional<ScannedSample>> Read() = 0;
+  // Whether the file is open, so that damage is that of a row.
+  virtual bool is_open() const = 0;
+
+  uint64_t row_ = 0;  // of the next sample
+
+ private:
+  bool damaged_ = false;
 };
 
 // A scanner of the file `path` of `size` bytes in the format of `dataset`. `source` and `limits` must outlive it.

@@ -137,31 +137,17 @@ absl::Status TableReader::ReadAt(uint64_t offset, std::span<std::byte> out) {
 
 namespace {
 
-class TableScanner : public SampleScanner {
+class TableScanner : public RowScanner {
  public:
   TableScanner(ByteSource& source, const std::string& path, uint64_t size, const Limits& limits)
-      : SampleScanner(source, path), size_(size), max_members_(MaxMembers(limits)) {}
+      : RowScanner(source, path), size_(size), max_members_(MaxMembers(limits)) {}
 
-  absl::StatusOr<std::optional<ScannedSample>> Next() override {
-    if (damaged_) return std::optional<ScannedSample>();
-    absl::StatusOr<std::optional<ScannedSample>> sample = Read();
-    if (!absl::IsDataLoss(sample.status()) || KnownKind(sample.status()) == FailureKind::kMachine)
-      return sample;
-    damaged_ = true;
-    ScannedSample damage;
-    if (table_ != nullptr) damage.key = absl::StrCat(row_);
-    damage.reason = kShardDamaged;
-    // Without the path, which is no part of the index.
-    damage.detail = std::string(sample.status().message().substr(path_.size() + 2));
-    return std::optional<ScannedSample>(std::move(damage));
-  }
   absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override {
     return table_->ReadAt(member.offset, out);
   }
-  bool damaged() const override { return damaged_; }
 
- private:
-  absl::StatusOr<std::optional<ScannedSample>> Read() {
+ protected:
+  absl::StatusOr<std::optional<ScannedSample>> Read() override {
     if (table_ == nullptr) {
       EVENKEEL_ASSIGN_OR_RETURN(table_, TableReader::Open(source_, path_, size_));
     }
@@ -181,12 +167,12 @@ class TableScanner : public SampleScanner {
     ++row_;
     return std::optional<ScannedSample>(std::move(sample));
   }
+  bool is_open() const override { return table_ != nullptr; }
 
+ private:
   const uint64_t size_;
   const uint64_t max_members_;
   std::unique_ptr<TableReader> table_;
-  uint64_t row_ = 0;  // of the next sample
-  bool damaged_ = false;
 };
 
 // One reader for each row group in use, the most recently used first.

@@ -88,23 +88,15 @@ void SetSuffixByBytes(std::span<const std::byte> bytes, ItemPlace& item) {
 class DamagedShard : public SampleScanner {
  public:
   DamagedShard(ByteSource& source, std::string path, const absl::Status& damage)
-      : SampleScanner(source, std::move(path)), detail_(damage.message()) {
-    // Without the path, which is no part of the index.
-    if (detail_.starts_with(path_ + ": ")) detail_.erase(0, path_.size() + 2);
-  }
+      : SampleScanner(source, std::move(path)), damage_(DamageOf(damage, "")) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override {
-    if (std::exchange(ended_, true)) return std::optional<ScannedSample>();
-    ScannedSample damage;
-    damage.reason = kShardDamaged;
-    damage.detail = detail_;
-    return std::optional<ScannedSample>(std::move(damage));
+    return std::exchange(damage_, std::nullopt);
   }
   bool damaged() const override { return true; }
 
  private:
-  std::string detail_;
-  bool ended_ = false;
+  std::optional<ScannedSample> damage_;
 };
 
 ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::string_view detail) {
