@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/energon.h"
 #include "core/job_syntax.h"
+#include "core/packing.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/json.h"
@@ -54,8 +55,9 @@ const std::vector<Form>& Forms() {
       if (form.format == DataFormat::kParquet) continue;  // compressed in itself
       const std::vector<std::string> plain = form.suffixes;
       for (const std::string& suffix : plain)
-        for (const char* end : {".gz", ".zst", ".zstd"}) form.suffixes.push_back(suffix + end);
-      if (form.format == DataFormat::kWebDataset) form.suffixes.push_back(".tgz");
+        for (const PackedEnd& packed : kPackedEnds)
+          form.suffixes.push_back(absl::StrCat(suffix, std::string(packed.end)));
+      if (form.format == DataFormat::kWebDataset) form.suffixes.emplace_back(kPackedTarEnd);
     }
     return forms;
   }();

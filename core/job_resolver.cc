@@ -17,6 +17,7 @@
 #include "core/address.h"
 #include "core/implied_media.h"
 #include "core/job_syntax.h"
+#include "core/packing.h"
 #include "core/status.h"
 
 namespace evenkeel {
@@ -282,12 +283,8 @@ class Resolver {
   }
 
   // By the ends of the shards' names: tar archives where no name is known.
-  static DataFormat FormatOfName(std::string shard) {
-    for (const char* end : {".gz", ".zst", ".zstd"}) {
-      if (!absl::EndsWith(shard, end)) continue;
-      shard.resize(shard.size() - std::string_view(end).size());
-      break;
-    }
+  static DataFormat FormatOfName(const std::string& name) {
+    const std::string shard(WithoutPackedEnd(name));
     // What lists the shards of MDS; JSON of this name needs a format.
     const bool is_list = shard == "index.json" || absl::EndsWith(shard, "/index.json");
     if (is_list || absl::EndsWithIgnoreCase(shard, ".mds")) return DataFormat::kMds;

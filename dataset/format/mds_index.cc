@@ -9,21 +9,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/address.h"
 #include "core/job_syntax.h"
+#include "core/packing.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/json.h"
 #include "dataset/format/mds_shard.h"
 #include "dataset/format/media_file.h"
-#include "dataset/source/unpack.h"
+#include "dataset/source/store_source.h"
 
 namespace evenkeel::dataset {
 namespace {
 
 constexpr uint64_t kMaxListBytes = 1ull << 30;
 constexpr uint32_t kListDepth = 8;
-constexpr size_t kManyShards = 100;  // of a folder, from which on it is listed
 
 struct List {
   std::vector<std::string_view> shards;  // a JSON object each
@@ -158,9 +157,7 @@ absl::StatusOr<std::vector<std::string>> MdsShards(ByteSource& source, const std
     sizes.push_back(file->num_bytes);
   }
   if (shards.empty()) return absl::InvalidArgumentError(absl::StrCat(list_path, ": no shards"));
-  // One listing in place of a request for each.
-  if (IsAddress(folder) && shards.size() >= kManyShards)
-    source.List(absl::StrCat(folder, "/*")).status().IgnoreError();
+  LookAtFolders(source, shards);
   for (size_t i = 0; i < shards.size(); ++i) {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source.Size(shards[i]));
     if (size == sizes[i]) continue;

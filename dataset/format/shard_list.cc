@@ -2,9 +2,7 @@
 #include "dataset/format/shard_list.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,25 +13,9 @@
 #include "core/address.h"
 #include "core/status.h"
 #include "dataset/format/mds_index.h"
+#include "dataset/source/store_source.h"
 
 namespace evenkeel::dataset {
-namespace {
-
-// Shards of one folder from which on it is listed, a thousand objects in a request, instead of asking for each.
-constexpr size_t kManyShards = 100;
-
-// Lets the source see the sizes and ETags of many shards in few requests. A store that cannot be listed is asked for each.
-void LookAtFolders(ByteSource& source, const std::vector<std::string>& shards) {
-  std::map<std::string_view, size_t> folders;
-  for (const std::string& shard : shards) {
-    if (IsAddress(shard)) ++folders[std::string_view(shard).substr(0, shard.rfind('/'))];
-  }
-  for (const auto& [folder, count] : folders) {
-    if (count >= kManyShards) source.List(absl::StrCat(std::string(folder), "/*")).status().IgnoreError();
-  }
-}
-
-}  // namespace
 
 absl::Status ListShards(ByteSource& source, Job& job) {
   for (DatasetSpec& dataset : job.datasets) {

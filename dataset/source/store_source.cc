@@ -19,6 +19,8 @@ namespace {
 
 // Objects whose size and ETag are kept; then all are looked at again.
 constexpr size_t kMaxKept = 1 << 20;
+// Of one folder, from which on it is listed, a thousand of them in a request.
+constexpr size_t kManyObjects = 100;
 
 struct FreeStore {
   void operator()(EvenkeelStore* store) const { evenkeel_store_free(store); }
@@ -268,6 +270,16 @@ class StoreSource : public ByteSource {
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores,
                                             std::unique_ptr<ByteSource> files) {
   return std::make_unique<StoreSource>(std::move(stores), std::move(files));
+}
+
+void LookAtFolders(ByteSource& source, const std::vector<std::string>& paths) {
+  std::map<std::string_view, size_t> folders;
+  for (const std::string& path : paths) {
+    if (IsAddress(path)) ++folders[std::string_view(path).substr(0, path.rfind('/'))];
+  }
+  for (const auto& [folder, count] : folders) {
+    if (count >= kManyObjects) source.List(absl::StrCat(std::string(folder), "/*")).status().IgnoreError();
+  }
 }
 
 StoreCounts CountsOfStores() {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,10 @@ namespace evenkeel::dataset {
 
 // Addresses are read as `stores` has it; every other path from `files`.
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores, std::unique_ptr<ByteSource> files);
+
+// Lets the source see the sizes and ETags of many objects of a folder in few requests. Of few, and in a store that cannot be
+// listed, each is asked for when it is needed.
+void LookAtFolders(ByteSource& source, const std::vector<std::string>& paths);
 
 // Of all stores of this process since it started.
 struct StoreCounts {

@@ -119,20 +119,7 @@ absl::StatusOr<std::unique_ptr<Decompressor>> MakeDecompressor(Packing packing) 
   return std::make_unique<Gzip>(std::move(stream));
 }
 
-struct End {
-  std::string_view end;
-  Packing packing;
-};
-constexpr End kEnds[] = {
-    {".gz", Packing::kGzip}, {".tgz", Packing::kGzip}, {".zst", Packing::kZstd}, {".zstd", Packing::kZstd}};
-
 }  // namespace
-
-Packing PackingOf(std::string_view name) {
-  for (const End& end : kEnds)
-    if (name.ends_with(end.end)) return end.packing;
-  return Packing::kNone;
-}
 
 absl::Status Unpack(Packing packing, uint64_t size,
                     absl::FunctionRef<absl::Status(uint64_t, std::span<std::byte>)> read,

@@ -6,17 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "core/packing.h"
 
 namespace evenkeel::dataset {
-
-enum class Packing : uint8_t { kNone, kGzip, kZstd };
-
-// By the end of a name: .gz, .tgz; .zst, .zstd.
-Packing PackingOf(std::string_view name);
 
 // Reads `size` bytes, in order and by up to 4 MiB, by `read`, which fills what it is given from an offset; gives what they
 // decompress to, in pieces, to `write`. DataLoss: damaged, cut off, or followed by other data; errors of `read` and `write`.
