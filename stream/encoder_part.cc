@@ -95,7 +95,6 @@ class EncoderTask : public PartTask {
     for (const Unit& unit : units_) {
       if (!unit.place.has_value()) continue;
       dataset::ByteRange& range = ranges.emplace_back(dataset::RangeOf(unit.shard, *unit.place));
-      if (stream_.read_runs == nullptr) continue;
       stream_.read_runs->AddTo(plan_->samples.refs[unit.item->sample], unit.shard, range);
     }
     expected_ = stream_.source->Expect(std::move(ranges), name_.step);

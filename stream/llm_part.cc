@@ -96,7 +96,6 @@ class LlmTask : public PartTask {
     std::vector<dataset::ByteRange> ranges;
     for (const Unit& unit : units_) {
       dataset::ByteRange& range = ranges.emplace_back(dataset::RangeOfText(unit.places));
-      if (stream_.read_runs == nullptr) continue;
       stream_.read_runs->AddTo(plan_->samples.refs[unit.number], unit.places.shard_path, range);
     }
     expected_ = stream_.source->Expect(std::move(ranges), name_.step);

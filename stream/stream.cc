@@ -53,6 +53,7 @@ absl::Status FinishStream(Stream& stream) {
   EVENKEEL_RETURN_IF_ERROR(MeasureDummies(stream));
   stream.stream_digest = StreamDigest(stream.job, stream.index->digest(), stream.processor->digest());
   stream.layout_digest = LayoutDigest(stream.job);
+  stream.read_runs = std::make_unique<dataset::ReadRuns>(stream.job, *stream.index);
   return absl::OkStatus();
 }
 
@@ -74,7 +75,6 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
   EVENKEEL_ASSIGN_OR_RETURN(stream->index,
                             dataset::Index::Open(stream->job, stream->processor->digest(), *stream->source));
   EVENKEEL_ASSIGN_OR_RETURN(stream->sampler, dataset::Sampler::Make(stream->job, *stream->index));
-  stream->read_runs = std::make_unique<dataset::ReadRuns>(stream->job, *stream->index);
   EVENKEEL_RETURN_IF_ERROR(FinishStream(*stream));
   return stream;
 }

@@ -32,7 +32,7 @@ struct Stream {
   std::unique_ptr<preprocess::Processor> processor;
   std::unique_ptr<dataset::Index> index;
   std::unique_ptr<dataset::Sampler> sampler;
-  std::unique_ptr<dataset::ReadRuns> read_runs;    // null: ranges are announced without them
+  std::unique_ptr<dataset::ReadRuns> read_runs;
   std::array<MediaFacts, kMaxPhases> dummy_facts;  // by the phase's number; the llm has none
   reorder::DummyItems dummies;
   Digest stream_digest;
@@ -61,7 +61,7 @@ struct StepPlan {
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(
     Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr, dataset::FarReading reading = {});
 
-// Computes the members that follow from the others: dummies and digests.
+// Makes the members that follow from the others: dummies, digests and runs.
 absl::Status FinishStream(Stream& stream);
 
 // As Sampler::Samples, but works until the step is reached, however long that takes: for interactive

@@ -1,7 +1,6 @@
 // Lists the shards of a job, finds those that the previous index already has, and commits the new catalogue.
 #include "dataset/index/index_builder.h"
 
-#include <chrono>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -9,9 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/annotated_mutex.h"
 #include "core/digest.h"
 #include "core/status.h"
+#include "core/steady_time.h"
 #include "dataset/format/media_file.h"
 #include "dataset/index/index_folder.h"
 #include "dataset/index/shard_builder.h"
@@ -21,7 +22,7 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr size_t kCacheBytes = 8 << 20;  // rows are read in order, so few pages suffice
-constexpr std::chrono::seconds kSaveEvery(30);
+constexpr absl::Duration kSaveEvery = absl::Seconds(30);
 
 enum class Work : uint8_t { kNothing, kRemeasure, kRead };
 
@@ -31,7 +32,7 @@ struct Shard {
   ShardEntry entry;
   std::optional<ShardEntry> before;  // the entry of a shard with this name and size
   Work done = Work::kNothing;
-  bool built = false;
+  bool built = false;  // then no thread changes the entry any more
 };
 
 }  // namespace
@@ -65,9 +66,8 @@ struct IndexBuilder::State {
   std::vector<size_t> first_shard;   // of each dataset
   std::vector<Digest> lengths_keys;  // of each dataset
 
-  Mutex mutex;
-  std::vector<size_t> built ABSL_GUARDED_BY(mutex);  // whose entries no thread changes any more
-  std::chrono::steady_clock::time_point saved ABSL_GUARDED_BY(mutex) = std::chrono::steady_clock::now();
+  Mutex mutex;  // of Shard::built, while shards are being built
+  absl::Time saved ABSL_GUARDED_BY(mutex) = SteadyNow();
 };
 
 IndexBuilder::IndexBuilder(const Job& job, const Measurer& measurer, ByteSource& source, IndexOptions options)
@@ -178,7 +178,6 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
           absl::StrCat(shard.path, ": a file that it names changed while it was read"));
     }
   }
-  shard.built = true;
   return absl::OkStatus();
 }
 
@@ -191,8 +190,8 @@ absl::Status IndexBuilder::BuildShard(size_t i) {
 
 void IndexBuilder::State::Finished(size_t shard) {
   MutexLock lock(mutex);
-  built.push_back(shard);
-  if (std::chrono::steady_clock::now() - saved < kSaveEvery) return;
+  shards[shard].built = true;
+  if (SteadyNow() - saved < kSaveEvery) return;
   (void)Save();  // a folder that cannot be written is an error of the columns, and of Commit
 }
 
@@ -211,9 +210,11 @@ std::string IndexBuilder::State::ProgressName() const {
 }
 
 absl::Status IndexBuilder::State::Save() {
-  saved = std::chrono::steady_clock::now();
+  saved = SteadyNow();
   Catalogue notes;
-  for (const size_t i : built) notes[shards[i].dataset->name].push_back(shards[i].entry);
+  for (const size_t i : mine) {
+    if (shards[i].built) notes[shards[i].dataset->name].push_back(shards[i].entry);
+  }
   const std::string name = absl::StrCat(ProgressName(), "-", options.part.number, "-of-", options.part.count);
   return WriteFileAtomically(ProgressPath(job.index, name), WriteCatalogue(notes));
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/address.h"
 #include "core/status.h"
 #include "dataset/order/permutation.h"
 #include "dataset/source/mds_address.h"
@@ -39,7 +40,8 @@ ReadRuns::ReadRuns(const Job& job, const Index& index)
     : order_(job.order), index_(index), recent_(kRecentRuns) {}
 
 void ReadRuns::AddTo(const SampleRef& ref, const std::string& shard_path, ByteRange& range) const {
-  if (!HasBlocks(order_) || range.path != shard_path || range.size == 0) return;
+  // Files are read by the kernel ahead of need.
+  if (!HasBlocks(order_) || !IsAddress(shard_path) || range.path != shard_path || range.size == 0) return;
   const uint64_t key =
       MixKey({ref.dataset, ref.index / order_.block_samples, std::hash<std::string>()(shard_path)});
   std::shared_ptr<const Run> run = recent_.Find(key);

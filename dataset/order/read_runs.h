@@ -21,8 +21,8 @@ class ReadRuns {
   // `index` must outlive them.
   ReadRuns(const Job& job, const Index& index);
 
-  // Adds to a range that a draw reads the run that it belongs to; none if the order has no blocks, or the range is not of
-  // the sample's shard.
+  // Adds to a range that a draw reads the run that it belongs to; none if the order has no blocks, the shard is a file
+  // of this machine, or the range is not of the shard.
   void AddTo(const SampleRef& ref, const std::string& shard_path, ByteRange& range) const;
 
  private:

@@ -136,6 +136,8 @@ class UnpackingSource : public SourceOver {
     std::list<std::string>::iterator used;  // if done without an error
   };
 
+  using Contents = std::unordered_map<std::string, std::shared_ptr<Content>>;
+
   // The content of an object, decompressed if it is not there.
   absl::StatusOr<std::shared_ptr<Content>> Find(const std::string& packed) {
     std::shared_ptr<Content> content;
@@ -260,18 +262,20 @@ class UnpackingSource : public SourceOver {
       content.num_bytes += bytes.size();
       written_bytes_ += bytes.size();
       total_bytes_ += bytes.size();
-      while (total_bytes_ > options_.budget_bytes && !used_.empty()) closed.push_back(CloseOldest());
+      while (total_bytes_ > options_.budget_bytes && !used_.empty())
+        closed.push_back(Take(contents_.find(used_.back())));
     }
     closed.clear();
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return WriteAll(content.file.handle(), text) ? absl::OkStatus() : DiskFailure(packed, errno);
   }
 
-  std::shared_ptr<Content> CloseOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto oldest = contents_.find(used_.back());
-    std::shared_ptr<Content> content = std::move(oldest->second);
-    contents_.erase(oldest);
-    used_.pop_back();
+  // Of a content in progress the thread that decompresses it sees that it is gone.
+  std::shared_ptr<Content> Take(Contents::iterator place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::shared_ptr<Content> content = std::move(place->second);
+    contents_.erase(place);
+    if (!content->done) return content;
+    used_.erase(content->used);
     total_bytes_ -= content->num_bytes;
     return content;
   }
@@ -282,19 +286,14 @@ class UnpackingSource : public SourceOver {
     MutexLock lock(mutex_);
     const auto found = contents_.find(packed);
     if (found == contents_.end() || (content != nullptr && found->second != content)) return;
-    closed = found->second;
-    contents_.erase(found);
-    if (!closed->done) return;  // whoever decompresses it sees that
-    used_.erase(closed->used);
-    total_bytes_ -= closed->num_bytes;
+    closed = Take(found);
   }
 
   const std::unique_ptr<ByteSource> files_;
   UnpackOptions options_;
   Mutex mutex_;
   CondVar changed_;
-  std::unordered_map<std::string, std::shared_ptr<Content>> contents_
-      ABSL_GUARDED_BY(mutex_);                           // by the object's path
+  Contents contents_ ABSL_GUARDED_BY(mutex_);            // by the object's path
   std::list<std::string> used_ ABSL_GUARDED_BY(mutex_);  // those that are done, the most recently read first
   uint64_t total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;     // of all of them, and those in progress
   uint64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // ever
