@@ -1,4 +1,4 @@
-"""Indexing JSON lines whose media are objects of a store behind 30 ms of latency.
+"""Indexing JSON lines whose media are objects of a store with 30 ms of latency.
 
     tests/stores/install build/stores
     PYTHONPATH=build/release/python python3 bench/store_index.py [--rows 100000]

@@ -55,7 +55,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Datasets());
     EVENKEEL_RETURN_IF_ERROR(Splits());
     EVENKEEL_RETURN_IF_ERROR(Batch());
-    EVENKEEL_RETURN_IF_ERROR(Weights());  // after the batch, which tells the draws of a step
+    EVENKEEL_RETURN_IF_ERROR(Weights());  // after the batch, which gives the draws of a step
     EVENKEEL_RETURN_IF_ERROR(Order());
     EVENKEEL_RETURN_IF_ERROR(Topology());
     EVENKEEL_RETURN_IF_ERROR(Phases());

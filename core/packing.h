@@ -12,7 +12,7 @@ namespace evenkeel {
 enum class Packing : uint8_t { kNone, kGzip, kZstd };
 
 struct PackedEnd {
-  std::string_view end;  // behind a name that has an end of its own: a.tar.gz
+  std::string_view end;  // after a name that has an end of its own: a.tar.gz
   Packing packing;
 };
 inline constexpr std::array<PackedEnd, 3> kPackedEnds = {

@@ -23,9 +23,9 @@
 namespace evenkeel::dataset {
 namespace {
 
-// Pieces of runs are fetched while this share of their bytes is read, as a mean that forgets; else every so many ranges one
-// is, to see whether that has changed.
-constexpr double kLeastShare = 0.3;
+// Pieces of runs are fetched while at least kMinShare of their bytes are read, by an exponential mean with the factor kForget.
+// Below that, one range in kProbeEvery still fetches its piece, to see whether the share has changed.
+constexpr double kMinShare = 0.3;
 constexpr double kForget = 0.1;
 constexpr uint64_t kProbeEvery = 64;
 
@@ -72,7 +72,7 @@ class FetchAheadSource : public SourceOver {
   struct RunBounds {
     uint64_t begin = 0;
     uint64_t end = 0;
-    uint64_t at_a_time = 0;  // 0: there is none
+    uint64_t at_a_time = 0;  // 0: no run
   };
 
   struct Range {
@@ -119,7 +119,7 @@ class FetchAheadSource : public SourceOver {
   std::shared_ptr<Request> PieceWith(const Place& place) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Attach(const std::shared_ptr<Request>& request, Ranges::iterator range)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Lets go of kept pieces, the oldest first, until so many bytes more fit, or none is left.
+  // Releases kept pieces, the oldest first, until `bytes` more fit, or no piece is left to release.
   void MakeRoomFor(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t BusyBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_bytes_ - idle_bytes_; }
   bool MayBeCached(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -390,7 +390,7 @@ bool FetchAheadSource::MakePiece(Request& request, const Ranges::value_type& ran
   const RunBounds& run = range.second.run;
   const uint64_t bytes = run.end - run.begin;
   if (run.at_a_time == 0 || bytes > options_.budget_bytes / 2 / run.at_a_time) return false;
-  if (share_ < kLeastShare && ++probes_ % kProbeEvery != 0) return false;
+  if (share_ < kMinShare && ++probes_ % kProbeEvery != 0) return false;
   const uint64_t pieces = (bytes + options_.max_piece_bytes - 1) / options_.max_piece_bytes;
   const uint64_t piece = (bytes + pieces - 1) / pieces;
   const uint64_t begin = run.begin + (request.begin - run.begin) / piece * piece;

@@ -29,7 +29,7 @@
 namespace evenkeel::dataset {
 namespace {
 
-// Behind the path of a compressed object. Normalised paths never have kConfined.
+// After the path of a compressed object. Normalised paths never contain kConfined.
 constexpr std::string_view kContentMark = "/./content";
 constexpr size_t kAtOnce = 4;
 constexpr uint64_t kPieceBytes = 4 << 20;
