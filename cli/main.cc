@@ -1,6 +1,5 @@
 // `evenkeel`: the planner's command, and the way to all others. They are commands of `evenkeel-data` and
-// `evenkeel-network`, which this program becomes, since it starts in a tenth of the time that loading what decodes media
-// takes.
+// `evenkeel-network`, which this program becomes, since it starts without the libraries that decode media.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Which rows of a dataset's index meet the conditions of the job and are in its split. Every row is looked at once, when
-// the index is opened: some 0.3 us a row for conditions on lengths, 1 us for others and for splits.
+// the index is opened (docs/datasets.md has what that costs).
 //
 // Thread safety: none; one thread adds the shards in their order.
 #pragma once
