@@ -160,10 +160,26 @@ struct ProcessorSpec {
   std::vector<EncoderSpec> Encoders() const;
 };
 
+// What a bin holds of a phase at most, summed over its samples.
+struct BinCapacity {
+  std::string phase;  // its name
+  uint64_t length =
+      0;  // llm tokens before alignment; of an encoder the lengths of its cost (patches, tiles, frames)
+};
+
+// A step is a number of bins, each of which is one microbatch of one llm rank.
+struct PackSpec {
+  uint32_t bins = 0;  // of a step; 0: the job does not pack
+  std::string algorithm = "even_fill";
+  std::vector<BinCapacity> capacities =
+      {};  // ascending by name; one of the llm; of the others those that the job gives
+};
+
 struct BatchSpec {
-  uint64_t samples = 0;  // exactly one of samples and llm_tokens is not 0
+  uint64_t samples = 0;  // exactly one of samples, llm_tokens and pack.bins is not 0
   uint64_t llm_tokens = 0;
   uint64_t window_samples = 4096;
+  PackSpec pack = {};
 };
 
 struct OrderSpec {
@@ -278,6 +294,8 @@ absl::StatusOr<Job> ParseJob(const std::string& yaml, const std::string& path);
 // processor's own files.
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor);
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
+// Nothing where the job does not pack.
+void AddPack(const PackSpec& pack, CanonicalText* text);
 // The layout digest names how samples and items are assigned to ranks: topology, phases, costs, algorithms,
 // microbatch, wire form.
 Digest LayoutDigest(const Job& job);

@@ -146,6 +146,7 @@ CanonicalText StreamText(const Job& job, const Digest& index, const Digest& proc
   AddNumber(&text, "batch.samples", job.batch.samples);
   AddNumber(&text, "batch.llm_tokens", job.batch.llm_tokens);
   AddNumber(&text, "batch.window_samples", job.batch.window_samples);
+  AddPack(job.batch.pack, &text);
   text.Add("order.shuffle", ShuffleName(job.order.shuffle));
   AddNumber(&text, "order.block_samples", job.order.block_samples);
   AddNumber(&text, "order.window_blocks", job.order.window_blocks);
@@ -179,6 +180,16 @@ CanonicalText LayoutText(const Job& job) {
 }
 
 }  // namespace
+
+void AddPack(const PackSpec& pack, CanonicalText* text) {
+  if (pack.bins == 0) return;
+  AddNumber(text, "batch.pack.bins", pack.bins);
+  text->Add("batch.pack.algorithm", std::string_view(pack.algorithm));
+  for (const BinCapacity& capacity : pack.capacities) {
+    text->Add("batch.pack.capacity.phase", std::string_view(capacity.phase));
+    AddNumber(text, "batch.pack.capacity.length", capacity.length);
+  }
+}
 
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor) {
   return StreamText(job, index, processor).digest();

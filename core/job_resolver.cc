@@ -63,6 +63,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(ContextParallel());
     EVENKEEL_RETURN_IF_ERROR(Processor());  // after the phases: which configurations it needs
     EVENKEEL_RETURN_IF_ERROR(Microbatch());
+    EVENKEEL_RETURN_IF_ERROR(PackFitsPhases());
     EVENKEEL_RETURN_IF_ERROR(AllLimits());  // after batch and microbatch: they bound the length of a sample
     EVENKEEL_RETURN_IF_ERROR(Exclude());
     EVENKEEL_RETURN_IF_ERROR(Columns());  // after the limits, which bound them
@@ -387,8 +388,7 @@ class Resolver {
         return Error(one, "give from_step or from_draw, one of the two");
       if (change.has_from_step() && job_.batch.samples == 0) {
         return Error(one + ".from_step",
-                     "belongs to batch.samples; with llm_tokens the draws of a step vary, give ",
-                     "from_draw");
+                     "belongs to batch.samples; otherwise the draws of a step vary, give ", "from_draw");
       }
       if (!change.has_weight()) return Error(one + ".weight", "missing");
       if (change.weight() < 0) return Error(one + ".weight", "must not be negative");
@@ -412,7 +412,7 @@ class Resolver {
     out.samples = in.samples();
     out.llm_tokens = in.llm_tokens();
     if (in.size_case() == pb::Batch::SIZE_NOT_SET)
-      return Error("batch", "missing; give samples or llm_tokens");
+      return Error("batch", "missing; give samples, llm_tokens or pack");
     if (in.has_samples() && (out.samples == 0 || out.samples > kMaxSamplesPerStep)) {
       return Error("batch.samples", "must be from 1 to ", kMaxSamplesPerStep, ", is ", out.samples);
     }
@@ -420,13 +420,75 @@ class Resolver {
       return Error("batch.llm_tokens", "must be from 1 to ", kMaxTokens, ", is ", out.llm_tokens);
     }
     if (in.window_samples() != 0 && in.has_samples()) {
-      return Error("batch.window_samples", "belongs to llm_tokens; with samples there are no windows");
+      return Error("batch.window_samples",
+                   "belongs to llm_tokens and pack; with samples there are no windows");
     }
     if (in.window_samples() > kMaxWindowSamples) {
       return Error("batch.window_samples", "must be at most ", kMaxWindowSamples, ", is ",
                    in.window_samples());
     }
+    if (in.has_pack()) {
+      // Bins of fewer samples are less full: packing a window leaves one step that is not.
+      out.window_samples = uint64_t{1} << 16;
+      EVENKEEL_RETURN_IF_ERROR(Pack(in.pack()));
+    }
     if (in.window_samples() != 0) out.window_samples = in.window_samples();
+    return absl::OkStatus();
+  }
+
+  absl::Status Pack(const pb::Pack& in) {
+    PackSpec& out = job_.batch.pack;
+    if (in.bins() == 0 || in.bins() > kMaxSamplesPerStep) {
+      return Error("batch.pack.bins", "must be from 1 to ", kMaxSamplesPerStep, ", is ", in.bins());
+    }
+    out.bins = in.bins();
+    if (!in.algorithm().empty()) out.algorithm = in.algorithm();
+    std::map<std::string, uint64_t> capacities;
+    for (int i = 0; i < in.capacities_size(); ++i) {
+      const pb::BinCapacity& capacity = in.capacities(i);
+      const std::string path = absl::StrCat("batch.pack.capacities[", i, "]");
+      if (capacity.length() == 0 || capacity.length() > kMaxTokens) {
+        return Error(path + ".length", "must be from 1 to ", kMaxTokens, ", is ", capacity.length());
+      }
+      if (!capacities.emplace(capacity.phase(), capacity.length()).second) {
+        return Error(path + ".phase", "phase '", ShortText(capacity.phase()), "' has two capacities");
+      }
+    }
+    for (const auto& [phase, length] : capacities) out.capacities.push_back({phase, length});
+    return absl::OkStatus();
+  }
+
+  // What of packing depends on phases and microbatches.
+  absl::Status PackFitsPhases() const {
+    const PackSpec& pack = job_.batch.pack;
+    if (pack.bins == 0) return absl::OkStatus();
+    const std::string llm(Phase::kLlm.name());
+    std::vector<std::string> names;
+    for (const PhaseSpec& phase : job_.phases) names.emplace_back(phase.phase.name());
+    bool has_llm = false;
+    for (const BinCapacity& capacity : pack.capacities) {
+      has_llm = has_llm || capacity.phase == llm;
+      if (std::find(names.begin(), names.end(), capacity.phase) != names.end()) continue;
+      return Error("batch.pack.capacities", "there is no phase '", ShortText(capacity.phase),
+                   "'; nearest is '", Nearest(capacity.phase, names), "'");
+    }
+    if (!has_llm) {
+      return Error("batch.pack.capacities",
+                   "none of the llm; give {phase: llm, length: N}, the tokens of a microbatch");
+    }
+    if (Llm().batching != Batching::kPacked || Llm().padded_attention) {
+      return Error("batch.pack", "bins are packed sequences; the llm's batching must be packed");
+    }
+    if (job_.microbatch.capacity_tokens != 0 || job_.microbatch.pad_to != 0) {
+      return Error("batch.pack", "bins are the microbatches, and have capacities of their own; leave out ",
+                   "microbatch.capacity_tokens and microbatch.pad_to");
+    }
+    const uint64_t unit = Llm().ranks.size() * std::max<uint64_t>(1, job_.microbatch.count_multiple);
+    if (pack.bins % unit != 0) {
+      return Error("batch.pack.bins", pack.bins, " is not a multiple of ", unit, ": every one of the llm's ",
+                   Llm().ranks.size(), " ranks takes as many bins",
+                   job_.microbatch.count_multiple > 1 ? ", a multiple of microbatch.count_multiple" : "");
+    }
     return absl::OkStatus();
   }
 
@@ -451,9 +513,10 @@ class Resolver {
   absl::Status Level(const pb::Order& in) {
     OrderSpec& out = job_.order;
     if (in.level() > 0 && job_.batch.samples == 0) {
-      return Error("order.level",
-                   "belongs to batch.samples; with llm_tokens heavy samples are put together within ",
-                   "batch.window_samples, where order.heavy is given");
+      return Error(
+          "order.level",
+          "belongs to batch.samples; with llm_tokens and pack heavy samples are put together within ",
+          "batch.window_samples, where order.heavy is given");
     }
     if (in.heavy() != 0 && in.level() == 0 && job_.batch.samples > 0) {
       return Error("order.heavy",
@@ -1075,6 +1138,9 @@ class Resolver {
       longest = std::min(longest, job_.microbatch.capacity_tokens / align * align);
     }
     if (job_.batch.llm_tokens != 0) longest = std::min(longest, job_.batch.llm_tokens);
+    for (const BinCapacity& capacity : job_.batch.pack.capacities) {
+      if (capacity.phase == Phase::kLlm.name()) longest = std::min(longest, capacity.length);
+    }
   }
 
   absl::Status Exclude() {

@@ -15,7 +15,7 @@ namespace evenkeel {
 inline constexpr uint64_t kMaxShards = 1000000;  // of a job
 inline constexpr uint64_t kMaxShardPathBytes = 256ull << 20;
 inline constexpr uint32_t kMaxRank = (1u << 20) - 1;
-// The lengths of sixteen windows are held at once (dataset/order/step_table.h).
+// The lengths of sixteen windows are held at once (dataset/order/token_windows.h).
 inline constexpr uint64_t kMaxWindowSamples = 1 << 20;
 
 // "0", "12": decimal, no sign, no leading zero. With `suffixes` also KiB, MiB, GiB (1024^n), k, m (1000^n).

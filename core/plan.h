@@ -117,6 +117,8 @@ struct StepSamples {
   uint64_t step = 0;
   std::vector<SampleRef> refs;
   std::vector<SampleLengths> lengths;  // parallel to refs
+  // Where the job packs: [bins + 1] the begin of every bin in `refs`; a bin is one microbatch of one llm rank. Else empty.
+  std::vector<uint32_t> bin_begin = {};
 };
 
 }  // namespace evenkeel

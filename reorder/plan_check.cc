@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@ class Checker {
     EVENKEEL_RETURN_IF_ERROR(CheckSamples());
     EVENKEEL_RETURN_IF_ERROR(CheckItems());
     EVENKEEL_RETURN_IF_ERROR(CheckPhases());
+    EVENKEEL_RETURN_IF_ERROR(CheckBins());
     return CheckRoutes();
   }
 
@@ -82,6 +84,24 @@ class Checker {
     }
     for (i = 0; i < plan_.items.size(); ++i) {
       if (!IsInItsPhase(plan_.items[i])) return Broken("item ", i, " is in a phase that does not encode it");
+    }
+    return absl::OkStatus();
+  }
+
+  // Samples of one bin, and no others, are a microbatch of a rank.
+  absl::Status CheckBins() const {
+    const std::vector<uint32_t>& begin = step_.bin_begin;
+    std::set<std::pair<uint32_t, uint32_t>> taken;
+    for (size_t b = 0; b + 1 < begin.size(); ++b) {
+      if (begin[b] == begin[b + 1]) continue;
+      const Place& first = plan_.samples[begin[b]].place;
+      for (uint32_t s = begin[b]; s < begin[b + 1]; ++s) {
+        const Place& place = plan_.samples[s].place;
+        if (place.rank != first.rank || place.microbatch != first.microbatch)
+          return Broken("bin ", b, " is split");
+      }
+      if (!taken.emplace(first.rank, first.microbatch).second)
+        return Broken("bin ", b, " shares its microbatch");
     }
     return absl::OkStatus();
   }

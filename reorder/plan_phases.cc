@@ -12,6 +12,7 @@
 #include "reorder/balance/balance.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/loads.h"
+#include "reorder/microbatch/bins.h"
 #include "reorder/microbatch/microbatches.h"
 #include "reorder/pipeline/pipeline_order.h"
 
@@ -111,11 +112,16 @@ class PhasesPlanner {
     EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout_.llm));
     for (const PhaseSpec* spec : layout_.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
     EVENKEEL_RETURN_IF_ERROR(CheckSums());
+    EVENKEEL_RETURN_IF_ERROR(CheckBins());
     FillCosts();
-    PlaceSamples();
+    if (IsPacked()) {
+      PlaceBins();
+    } else {
+      PlaceSamples();
+    }
     EVENKEEL_RETURN_IF_ERROR(CheckCapacityOfLlm());
     for (uint32_t least = 1; least > 0;) {
-      Split(least);
+      if (!IsPacked()) Split(least);
       EVENKEEL_RETURN_IF_ERROR(Order());
       for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
       EVENKEEL_ASSIGN_OR_RETURN(least, MicrobatchesThatCapacitiesTake());
@@ -126,6 +132,47 @@ class PhasesPlanner {
 
  private:
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
+
+  bool IsPacked() const { return !llm_.bin_begin.empty(); }
+
+  absl::Status CheckBins() const {
+    if (!IsPacked()) return absl::OkStatus();
+    const size_t bins = llm_.bin_begin.size() - 1, ranks = layout_.llm_ranks.size();
+    if (!options_.llm_rank.empty()) {
+      return absl::InvalidArgumentError(
+          "bins and a given placement of the llm exclude each other; give one of them");
+    }
+    if (bins > 0 && bins % ranks == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("a step of ", bins, " bins cannot be dealt to the llm's ",
+                                                   ranks,
+                                                   " ranks; batch.pack.bins must be a multiple of them"));
+  }
+
+  // Every bin is a microbatch of a rank.
+  void PlaceBins() {
+    const auto begin = llm_.bin_begin;
+    const size_t bins = begin.size() - 1;
+    std::vector<std::vector<Load>> loads(1 + encoders_.size(), std::vector<Load>(bins, 0));
+    for (size_t b = 0; b < bins; ++b) {
+      for (uint32_t s = begin[b]; s < begin[b + 1]; ++s) {
+        loads[0][b] += llm_.load[s];
+        for (size_t e = 0; e < encoders_.size(); ++e) loads[1 + e][b] += encoders_[e].load_of_sample[s];
+      }
+    }
+    const uint32_t ranks = layout_.llm_ranks.size();
+    const DealtBins dealt = options_.microbatches_in_order
+                                ? DealBinsInOrder(static_cast<uint32_t>(bins), ranks)
+                                : DealBins(loads, ranks);
+    planned_.num_microbatches = dealt.num_microbatches;
+    llm_.rank.resize(llm_.tokens.size());
+    llm_.microbatch.resize(llm_.tokens.size());
+    for (size_t b = 0; b < bins; ++b) {
+      for (uint32_t s = begin[b]; s < begin[b + 1]; ++s) {
+        llm_.rank[s] = dealt.rank[b];
+        llm_.microbatch[s] = dealt.microbatch[b];
+      }
+    }
+  }
 
   absl::Status CheckSums() const {
     if (!job_.phases_add_up) return absl::OkStatus();
@@ -322,8 +369,8 @@ class PhasesPlanner {
       const PhaseSpec& spec = *layout_.encoders[e];
       if (spec.capacity == 0) continue;
       const uint32_t most_samples = MostSamplesOfARank();
-      const bool may_grow =
-          RunsPerMicrobatch(e) && !options_.microbatches_in_order && planned_.num_microbatches < most_samples;
+      const bool may_grow = RunsPerMicrobatch(e) && !options_.microbatches_in_order && !IsPacked() &&
+                            planned_.num_microbatches < most_samples;
       for (const std::vector<uint32_t>& items : ExchangesOf(e)) {
         std::vector<uint32_t> length, rank, sample;
         for (uint32_t i : items) {

@@ -55,6 +55,10 @@ absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t
 
 absl::Status CheckSize(const StepSamples& step) {
   const size_t samples = step.refs.size();
+  if (!step.bin_begin.empty() && step.bin_begin.back() != samples) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step.step, ": bins of ", step.bin_begin.back(), " samples, of ", samples));
+  }
   if (step.lengths.size() != samples) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step.step, ": ", samples, " samples but lengths of ", step.lengths.size()));
@@ -166,7 +170,7 @@ absl::Status CheckJob(const Job& job) {
 absl::StatusOr<Plan> MakePlan(const Job& job, const StepSamples& samples, const DummyItems& dummies,
                               const PlanOptions& options) {
   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));
-  LlmUnits llm;
+  LlmUnits llm{.bin_begin = samples.bin_begin};
   std::vector<EncoderUnits> encoders(layout.encoders.size());
   for (size_t e = 0; e < encoders.size(); ++e) {
     encoders[e].dummy = dummies[layout.encoders[e]->phase.number()];

@@ -14,13 +14,15 @@
 
 namespace evenkeel::reorder {
 
-// The samples; columns are [samples], in the sampler's order. The caller fills `tokens`.
+// The samples; columns are [samples], in the sampler's order. The caller fills `tokens` and `bin_begin`.
 struct LlmUnits {
   std::vector<uint32_t> tokens;  // aligned
   std::vector<Load> load;        // the cost in integers
   std::vector<uint32_t> rank;
   std::vector<uint32_t> microbatch;
   std::vector<uint32_t> position;  // within rank and microbatch
+  // [bins + 1] Where samples come in bins, the begin of each; else empty, and the planner places and splits them.
+  std::span<const uint32_t> bin_begin = {};
 };
 
 // The items of one encoder phase; columns are [items of the phase], by sample and then ordinal. The caller

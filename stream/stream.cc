@@ -2,6 +2,7 @@
 #include "stream/stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/failure.h"
@@ -10,6 +11,7 @@
 #include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
 #include "preprocess/job_words.h"
+#include "stream/bin_packer.h"
 
 namespace evenkeel::stream {
 namespace {
@@ -57,6 +59,12 @@ absl::Status FinishStream(Stream& stream) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<const dataset::Packer>> PackerOf(const Job& job) {
+  if (job.batch.pack.bins == 0) return nullptr;
+  EVENKEEL_ASSIGN_OR_RETURN(BinPacker packer, BinPacker::Make(job));
+  return std::make_unique<const BinPacker>(std::move(packer));
+}
+
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
                                                    std::shared_ptr<preprocess::PythonProcesses> python,
                                                    dataset::FarReading reading) {
@@ -66,6 +74,8 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
+  absl::StatusOr<std::unique_ptr<const dataset::Packer>> packer = PackerOf(stream->job);
+  if (!packer.ok()) return NameInJob(stream->job, packer.status());
   stream->source = dataset::MakeShardSource(stream->job.stores, std::move(reading));
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
@@ -74,7 +84,8 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
   stream->processor = *std::move(processor);
   EVENKEEL_ASSIGN_OR_RETURN(stream->index,
                             dataset::Index::Open(stream->job, stream->processor->digest(), *stream->source));
-  EVENKEEL_ASSIGN_OR_RETURN(stream->sampler, dataset::Sampler::Make(stream->job, *stream->index));
+  EVENKEEL_ASSIGN_OR_RETURN(stream->sampler,
+                            dataset::Sampler::Make(stream->job, *stream->index, *std::move(packer)));
   EVENKEEL_RETURN_IF_ERROR(FinishStream(*stream));
   return stream;
 }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
 
 #include "core/status.h"
+#include "dataset/order/index_order.h"
 #include "dataset/order/permutation.h"
 
 namespace evenkeel::dataset {
@@ -31,7 +31,8 @@ Shares LengthsOf(const SampleLengths& lengths) {
 }
 
 uint64_t WindowOf(const Job& job) {
-  if (!(job.order.heavy > 0)) return 0;
+  // Bins are put together, and not draws (stream/bin_packer.h).
+  if (!(job.order.heavy > 0) || job.batch.pack.bins > 0) return 0;
   return job.batch.samples > 0 ? uint64_t{job.order.level_steps} * job.batch.samples
                                : job.batch.window_samples;
 }
@@ -173,19 +174,14 @@ absl::StatusOr<DrawOrder::Window> DrawOrder::WindowAt(uint64_t number) const {
 
 absl::StatusOr<DrawOrder::Window> DrawOrder::MakeWindow(uint64_t number) const {
   std::vector<SampleRef> refs;
-  // Rows are read in the order of the index and not of the draws, because neighbours share pages.
-  std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> rows;  // (dataset, row, draw)
-  for (uint64_t i = 0; i < window_; ++i) {
-    const SampleRef& ref = refs.emplace_back(draws_.At(number * window_ + i));
-    rows.emplace_back(ref.dataset, ref.index, i);
-  }
-  std::sort(rows.begin(), rows.end());
+  for (uint64_t i = 0; i < window_; ++i) refs.push_back(draws_.At(number * window_ + i));
   std::vector<float> all(window_ * kKinds, 0);
-  for (const auto& [dataset, row, draw] : rows) {
-    EVENKEEL_ASSIGN_OR_RETURN(const SampleLengths lengths, index_.lengths(dataset, row));
+  EVENKEEL_RETURN_IF_ERROR(VisitInIndexOrder(refs, [&](size_t i) -> absl::Status {
+    EVENKEEL_ASSIGN_OR_RETURN(const SampleLengths lengths, index_.lengths(refs[i].dataset, refs[i].index));
     const Shares of_draw = LengthsOf(lengths);
-    std::copy(of_draw.begin(), of_draw.end(), all.begin() + static_cast<ptrdiff_t>(draw * kKinds));
-  }
+    std::copy(of_draw.begin(), of_draw.end(), all.begin() + static_cast<ptrdiff_t>(i * kKinds));
+    return absl::OkStatus();
+  }));
   LevelSpec spec = spec_;
   spec.key = MixKey({seed_, number});
   std::vector<uint32_t> order = LevelWindow(std::move(all), kKinds, spec);

@@ -1,5 +1,5 @@
-// Steps to samples, in a time that does not depend on the step; with a budget of llm tokens, once the table
-// of windows reaches the step. The order is a function of (seed, epoch) and never of the reader.
+// Steps to samples, in a time that does not depend on the step; with a budget of llm tokens or bins, once the table
+// of steps reaches the step. The order is a function of (seed, epoch) and never of the reader.
 //
 // Thread safety: Samples() is const and may be called from many threads.
 #pragma once
@@ -13,6 +13,7 @@
 #include "core/plan.h"
 #include "core/words.h"
 #include "dataset/index/index.h"
+#include "dataset/order/packer.h"
 
 namespace evenkeel::dataset {
 
@@ -20,10 +21,11 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // `index` must outlive the sampler. With a budget of llm tokens, the table that maps steps to windows is
-  // compiled (or loaded from the index folder) as steps are requested. FailedPrecondition: a dataset with a
-  // positive weight has no sample.
-  static absl::StatusOr<std::unique_ptr<Sampler>> Make(const Job& job, const Index& index);
+  // `index` must outlive the sampler. With a budget of llm tokens or bins, the table that maps steps to windows is
+  // compiled (or loaded from the index folder) as steps are requested. `packer`: of a job with batch.pack.
+  // FailedPrecondition: a dataset with a positive weight has no sample. InvalidArgument: the packer is missing.
+  static absl::StatusOr<std::unique_ptr<Sampler>> Make(const Job& job, const Index& index,
+                                                       std::unique_ptr<const Packer> packer = nullptr);
 
   // The global batch of a step with its lengths, in the sampler's order. OutOfRange: the step is too large,
   // or too far from the known steps; names the largest step that can be requested. A status of

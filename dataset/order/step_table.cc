@@ -1,39 +1,16 @@
-// Keeps only the number of steps of every window; a window is cut again if one of its steps is requested.
+// Keeps only the number of steps of every window, in files that grow.
 #include "dataset/order/step_table.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/failure.h"
-#include "core/job_syntax.h"
 #include "core/status.h"
 #include "dataset/index/index_folder.h"
 #include "dataset/source/little_endian.h"
 
 namespace evenkeel::dataset {
-namespace {
-
-constexpr size_t kRecentWindows = 8;
-
-// The number of runs of a next-fit whose runs have at most `cap` tokens. A longer sample is a run of its own.
-template <typename Visit>
-uint64_t NextFit(std::span<const uint32_t> lengths, uint64_t cap, Visit start) {
-  uint64_t runs = 0, load = 0;
-  for (uint32_t i = 0; i < lengths.size(); ++i) {
-    if (runs == 0 || load + lengths[i] > cap) {
-      start(i);
-      ++runs;
-      load = 0;
-    }
-    load += lengths[i];
-  }
-  return runs;
-}
-
-}  // namespace
-
 Digest StepTableKey(const Job& job, const Index& index) {
   CanonicalText text("evenkeel steps 2");
   text.Add("stream_version", uint64_t{kStreamVersion});
@@ -41,6 +18,7 @@ Digest StepTableKey(const Job& job, const Index& index) {
   text.Add("seed", job.seed);
   text.Add("llm_tokens", job.batch.llm_tokens);
   text.Add("window_samples", job.batch.window_samples);
+  AddPack(job.batch.pack, &text);
   text.Add("shuffle", static_cast<uint64_t>(job.order.shuffle));
   text.Add("block_samples", job.order.block_samples);
   text.Add("window_blocks", job.order.window_blocks);
@@ -59,36 +37,13 @@ Digest StepTableKey(const Job& job, const Index& index) {
   return text.digest();
 }
 
-std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget) {
-  auto ignore = [](uint32_t) {};
-  const uint64_t fewest = NextFit(lengths, budget, ignore);
-  // Binary search for the smallest cap that needs no more runs. Samples above the budget are alone under
-  // every cap, so they do not matter.
-  uint64_t low = 0, high = budget;
-  for (uint32_t length : lengths) {
-    if (length <= budget) low = std::max<uint64_t>(low, length);
-  }
-  while (low < high) {
-    uint64_t middle = low + (high - low) / 2;
-    if (NextFit(lengths, middle, ignore) <= fewest) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  std::vector<uint32_t> starts;
-  NextFit(lengths, high, [&](uint32_t i) { starts.push_back(i); });
-  return starts;
-}
+StepTable::StepTable(std::string folder, const WindowCutter& cutter)
+    : folder_(std::move(folder)), cutter_(cutter), window_(cutter.window_draws()), key_(cutter.key()) {}
 
-StepTable::StepTable(const Job& job, const Index& index, const DrawOrder& draws)
-    : index_(index),
-      draws_(draws),
-      folder_(job.index),
-      budget_(job.batch.llm_tokens),
-      window_(std::clamp<uint64_t>(job.batch.window_samples, 1, kMaxWindowSamples)),
-      key_(StepTableKey(job, index)),
-      recent_(kRecentWindows) {}
+absl::Status StepTable::BelongsElsewhere() const {
+  return absl::DataLossError(absl::StrCat(
+      folder_, "/steps: the table of windows belongs to another index; remove the folder 'steps'"));
+}
 
 // ---- The known part of the table
 
@@ -97,8 +52,10 @@ std::optional<StepTable::Place> StepTable::Find(uint64_t step) const {
   // The last mark at or before the step, then window by window from there.
   const auto after = std::upper_bound(marks_.begin(), marks_.end(), step);
   const uint64_t mark = static_cast<uint64_t>(after - marks_.begin()) - 1;
-  Place place{.window = mark * kMarkWindows, .first_step = marks_[mark]};
-  while (step - place.first_step >= counts_[place.window]) place.first_step += counts_[place.window++];
+  Place place{.window = mark * kMarkWindows};
+  uint64_t first_step = marks_[mark];  // of the window
+  while (step - first_step >= counts_[place.window]) first_step += counts_[place.window++];
+  place.step = static_cast<uint32_t>(step - first_step);
   return place;
 }
 
@@ -120,8 +77,8 @@ absl::Status StepTable::CheckReach(uint64_t step) const {
   if (step <= last) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat("step ", step,
-                   " is too far away: batch.llm_tokens numbers steps through all windows before "
-                   "them, of which ",
+                   " is too far away: steps of a budget or of bins are numbered through all "
+                   "windows before them, of which ",
                    counts_.size(), " with ", num_steps_,
                    " steps are known; the largest step that can be asked for now is about ", last));
 }
@@ -133,63 +90,19 @@ absl::Status StepTable::NotYet(uint64_t step) const {
                   FailureKind::kNotYet);
 }
 
-// ---- Windows
-
-// Lengths of all draws of a window. They are read in the order of the index and not of the draws, because
-// neighbouring rows share pages.
-absl::StatusOr<std::vector<uint32_t>> StepTable::ReadLengths(uint64_t first_draw) const {
-  struct Wanted {
-    SampleRef ref;
-    uint64_t draw;
-  };
-  std::vector<Wanted> wanted;
-  wanted.reserve(window_);
-  for (uint64_t i = 0; i < window_; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(const SampleRef ref, draws_.At(first_draw + i));
-    wanted.push_back({ref, i});
-  }
-  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
-    return std::tie(a.ref.dataset, a.ref.index, a.draw) < std::tie(b.ref.dataset, b.ref.index, b.draw);
-  });
-  std::vector<uint32_t> lengths(wanted.size());
-  for (const Wanted& row : wanted) {
-    EVENKEEL_ASSIGN_OR_RETURN(lengths[row.draw], index_.llm_length(row.ref.dataset, row.ref.index));
-  }
-  return lengths;
-}
-
-absl::StatusOr<StepTable::Starts> StepTable::StartsOf(uint64_t window) const {
-  if (Starts kept = recent_.Find(window)) return kept;
-  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, ReadLengths(window * window_));
-  return recent_.Keep(window, std::make_shared<const std::vector<uint32_t>>(CutWindow(lengths, budget_)));
-}
-
 absl::Status StepTable::ExtendByOne() const {
   uint64_t window = 0;
   {
     MutexLock lock(mutex_);
     window = counts_.size();
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(window));
+  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t num_steps, cutter_.CountSteps(window));
   MutexLock lock(mutex_);
-  if (counts_.size() == window) Append(static_cast<uint32_t>(starts->size()));
+  if (counts_.size() == window) Append(num_steps);
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepTable::Range> StepTable::RangeIn(const Place& place, uint64_t step) const {
-  EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(place.window));
-  const uint64_t i = step - place.first_step;
-  if (i >= starts->size()) {
-    return absl::DataLossError(absl::StrCat(folder_,
-                                            "/steps: the table of windows belongs to another index; "
-                                            "remove the folder 'steps'"));
-  }
-  const uint64_t base = place.window * window_;
-  const uint64_t end = i + 1 < starts->size() ? (*starts)[i + 1] : window_;
-  return Range{base + (*starts)[i], base + end};
-}
-
-absl::StatusOr<StepTable::Range> StepTable::At(uint64_t step) const {
+absl::StatusOr<StepTable::Place> StepTable::At(uint64_t step) const {
   if (!loaded_) {
     MutexLock loading(files_mutex_);
     if (!loaded_) Load();
@@ -206,7 +119,7 @@ absl::StatusOr<StepTable::Range> StepTable::At(uint64_t step) const {
       const bool is_far = draws >= kAtOnceDraws || missing > static_cast<double>(kAtOnceDraws + window_);
       if (!place.has_value() && is_far && num_steps_ > 0) return NotYet(step);
     }
-    if (place.has_value()) return RangeIn(*place, step);
+    if (place.has_value()) return *place;
     EVENKEEL_RETURN_IF_ERROR(ExtendByOne());
     MutexLock storing(files_mutex_);
     Store(/*all=*/false);

@@ -1,14 +1,9 @@
-// The draws of each step, for a budget of llm tokens a step.
-//
-// Draws are planned in windows of batch.window_samples. A window is cut into as few runs of consecutive draws
-// as the budget allows. Among these cuts the one whose largest run is smallest is taken, so that the last run
-// of a window is not a stub. A sample longer than the budget is a step of its own. No step crosses a window.
+// The window of each step, and which of the window's steps it is, where windows differ in their steps (window_cutter.h).
 //
 // Steps are numbered through all windows before them, so the table stores the number of steps of every
 // window: 4 bytes a window. It grows window by window, in order, and is stored in the index folder, 2^16
 // windows a file, under names made of everything that determines the content. If the folder cannot be
-// written, the table is only in memory. The begin of each step within a window is computed on use. Several
-// processes may extend the same table at once: their results are equal, and each takes over what another one
+// written, the table is only in memory. Several processes may extend the same table at once: their results are equal, and each takes over what another one
 // stored.
 //
 // All work is bounded. At() extends the table by a few windows at most. A step further away is refused with
@@ -23,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +26,7 @@
 #include "core/annotated_mutex.h"
 #include "core/job.h"
 #include "dataset/index/index.h"
-#include "dataset/order/draw_order.h"
-#include "dataset/order/recent_windows.h"
+#include "dataset/order/window_cutter.h"
 #include "dataset/source/paged_file.h"
 
 namespace evenkeel::dataset {
@@ -45,37 +38,30 @@ inline constexpr uint64_t kSliceDraws = 1 << 17;   // compiled by one call of Ex
 inline constexpr uint64_t kMaxAheadDraws = 1ull
                                            << 32;  // between the table's end and a step that can be requested
 
-// The begin of each step of a window: ascending, the first is 0. `lengths` is not empty.
-std::vector<uint32_t> CutWindow(std::span<const uint32_t> lengths, uint64_t budget);
-
 // Names everything that determines the content of a job's tables.
 Digest StepTableKey(const Job& job, const Index& index);
 
 class StepTable {
  public:
-  // All arguments must outlive the table.
-  StepTable(const Job& job, const Index& index, const DrawOrder& draws);
+  // `folder`: of the index. `cutter` must outlive the table.
+  StepTable(std::string folder, const WindowCutter& cutter);
 
-  struct Range {
-    uint64_t begin = 0;  // positions of draws
-    uint64_t end = 0;
+  struct Place {
+    uint64_t window = 0;
+    uint32_t step = 0;  // of the window's
   };
   // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away; names the
   // largest one that can be requested now. Otherwise errors of the index.
-  absl::StatusOr<Range> At(uint64_t step) const;
+  absl::StatusOr<Place> At(uint64_t step) const;
 
   // Compiles the next windows, kSliceDraws at most. Returns whether At(step) can answer now. OutOfRange and
   // errors of the index as At.
   absl::StatusOr<bool> Extend(uint64_t step) const;
 
- private:
-  // The window of a step, and the number of its first step.
-  struct Place {
-    uint64_t window = 0;
-    uint64_t first_step = 0;
-  };
-  using Starts = std::shared_ptr<const std::vector<uint32_t>>;
+  // DataLoss: what a caller finds if a window has fewer steps than the table says.
+  absl::Status BelongsElsewhere() const;
 
+ private:
   static constexpr uint64_t kMarkWindows = 1024;
 
   std::optional<Place> Find(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -86,10 +72,6 @@ class StepTable {
   absl::Status NotYet(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(uint32_t num_steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  absl::StatusOr<Range> RangeIn(const Place& place, uint64_t step) const;
-  // The begin of each step of a window, in draws from its first.
-  absl::StatusOr<Starts> StartsOf(uint64_t window) const;
-  absl::StatusOr<std::vector<uint32_t>> ReadLengths(uint64_t first_draw) const;
   // Compiles the next window, unless another thread was faster.
   absl::Status ExtendByOne() const;
 
@@ -101,12 +83,10 @@ class StepTable {
   bool StoreNextFile(bool all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);  // false: nothing to store
   void Store(bool all) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mutex_);
 
-  const Index& index_;
-  const DrawOrder& draws_;
   const std::string folder_;
-  const uint64_t budget_;
-  const uint64_t window_;
-  const Digest key_;  // of everything that determines the table
+  const WindowCutter& cutter_;
+  const uint64_t window_;  // draws of the largest
+  const Digest key_;       // of everything that determines the table
   std::unique_ptr<ByteSource> files_ = MakeFileSource(4);
   mutable PageCache cache_{1 << 18};
 
@@ -117,7 +97,6 @@ class StepTable {
   mutable std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);  // first step of every kMarkWindows-th window
   mutable uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;       // of all windows known
   mutable uint64_t num_stored_ ABSL_GUARDED_BY(mutex_) = 0;      // windows in files
-  mutable RecentWindows<std::vector<uint32_t>> recent_;
 };
 
 }  // namespace evenkeel::dataset

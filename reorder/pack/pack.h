@@ -45,6 +45,8 @@ struct PackInput {
   uint32_t devices = 64;     // bins of a step
   uint64_t seed = 0;         // of the order of the bins, and of what omnibal draws
   uint32_t iterations = 10;  // omnibal
+  // The number of bins is a multiple of this, where there are as many samples. Else it is the number of samples.
+  uint32_t multiple = 1;
 };
 
 // Bins are numbered in the order of the steps: step s is bins [s * devices, (s + 1) * devices). The last step

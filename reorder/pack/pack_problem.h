@@ -56,6 +56,7 @@ struct PackProblem {
   uint64_t seed = 0;
   uint32_t iterations = 1;
   uint32_t devices = 1;
+  uint64_t least_bins = 0;  // of even_fill: as many bins, or as few more as the capacities take
 };
 
 // The problem that an input is with these capacities, by the input's phases; targets are left 0.

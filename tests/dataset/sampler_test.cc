@@ -18,6 +18,7 @@
 #include "dataset/order/mixture.h"
 #include "dataset/order/permutation.h"
 #include "dataset/order/step_table.h"
+#include "dataset/order/token_windows.h"
 #include "dataset/source/little_endian.h"
 #include "dataset/source/paged_file.h"
 #include "tests/dataset/support.h"

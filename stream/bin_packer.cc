@@ -1,0 +1,121 @@
+// Translates samples to a packing problem, and puts heavy bins together.
+#include "stream/bin_packer.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "reorder/item_phases.h"
+#include "reorder/keyed_shuffle.h"
+
+namespace evenkeel::stream {
+namespace {
+
+using Bins = std::vector<std::vector<uint32_t>>;
+
+// OmniBal's own setting.
+constexpr uint32_t kOmnibalIterations = 50;
+
+uint64_t CapacityOf(const Job& job, const Phase& phase) {
+  for (const BinCapacity& capacity : job.batch.pack.capacities) {
+    if (capacity.phase == phase.name()) return capacity.length;
+  }
+  return 0;
+}
+
+// The cost of a bin's attention, in squares of mean samples, if it has a heavy sample; else 0.
+double HeavyAttention(std::span<const SampleLengths> lengths, const std::vector<uint32_t>& bin, double mean,
+                      double heavy) {
+  double attention = 0, longest = 0;
+  for (uint32_t sample : bin) {
+    const double length = lengths[sample].llm_length / mean;
+    attention += length * length;
+    longest = std::max(longest, length);
+  }
+  return longest > heavy ? attention : 0;
+}
+
+// The bins with heavy samples, heaviest first, fill steps of their own; the steps are then put in an order by the key.
+Bins HeavyTogether(std::span<const SampleLengths> lengths, double heavy, size_t bins_of_step, uint64_t key,
+                   Bins bins) {
+  double total = 0;
+  for (const SampleLengths& of_sample : lengths) total += of_sample.llm_length;
+  const double mean = std::max(1.0, total / static_cast<double>(std::max<size_t>(1, lengths.size())));
+  std::vector<std::pair<double, uint32_t>>
+      order;  // (-attention, bin): others stay in the order that they have
+  for (uint32_t b = 0; b < bins.size(); ++b)
+    order.emplace_back(-HeavyAttention(lengths, bins[b], mean, heavy), b);
+  std::sort(order.begin(), order.end());
+  reorder::KeyedNumbers numbers(key);
+  const std::vector<uint32_t> steps =
+      reorder::ShuffledOrder(static_cast<uint32_t>(bins.size() / bins_of_step), numbers);
+  Bins out;
+  for (uint32_t step : steps) {
+    for (size_t b = 0; b < bins_of_step; ++b)
+      out.push_back(std::move(bins[order[step * bins_of_step + b].second]));
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<reorder::PackPhase>> PackPhasesOf(const Job& job,
+                                                             std::span<const SampleLengths> lengths) {
+  std::vector<Phase> phases;
+  std::vector<reorder::PackPhase> out;
+  for (const PhaseSpec& spec : job.phases) {
+    phases.push_back(spec.phase);
+    out.push_back({.phase = spec.phase,
+                   .capacity = CapacityOf(job, spec.phase),
+                   .lengths = std::vector<uint32_t>(lengths.size(), 0)});
+  }
+  const reorder::ItemPhases table(phases);
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    for (size_t p = 0; p < phases.size(); ++p) {
+      if (phases[p] == Phase::kLlm) out[p].lengths[s] = lengths[s].llm_length;
+    }
+    for (const SampleItem& item : lengths[s].items) {
+      const std::optional<size_t> p = table.Find(item);
+      if (!p.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("sample ", s, ": no phase of the job encodes ", std::string(MediumName(item.medium)),
+                         " items; add one to the job's phases, or index again"));
+      }
+      uint32_t& length = out[*p].lengths[s];
+      const uint64_t sum = uint64_t{length} + item.lengths.cost_length;
+      length = static_cast<uint32_t>(std::min<uint64_t>(sum, std::numeric_limits<uint32_t>::max()));
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<BinPacker> BinPacker::Make(const Job& job) {
+  // Of no sample, for its checks.
+  reorder::PackInput input{.phases = {{.phase = Phase::kLlm, .capacity = 1}},
+                           .algorithm = job.batch.pack.algorithm};
+  EVENKEEL_RETURN_IF_ERROR(reorder::Pack(input).status());
+  return BinPacker(job);
+}
+
+absl::StatusOr<Bins> BinPacker::Pack(std::span<const SampleLengths> lengths, uint64_t key) const {
+  const PackSpec& spec = job_.batch.pack;
+  reorder::PackInput input{.algorithm = spec.algorithm,
+                           .devices = spec.bins,
+                           .seed = key,
+                           .iterations = kOmnibalIterations,
+                           .multiple = spec.bins};
+  EVENKEEL_ASSIGN_OR_RETURN(input.phases, PackPhasesOf(job_, lengths));
+  EVENKEEL_ASSIGN_OR_RETURN(const reorder::Packing packing, reorder::Pack(input));
+  const size_t steps = std::max<size_t>(1, (packing.num_bins + spec.bins - 1) / spec.bins);
+  Bins bins(steps * spec.bins);
+  for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);
+  if (job_.order.heavy > 0) {
+    return HeavyTogether(lengths, job_.order.heavy, spec.bins, key, std::move(bins));
+  }
+  return bins;
+}
+
+}  // namespace evenkeel::stream
