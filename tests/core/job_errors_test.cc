@@ -164,6 +164,26 @@ TEST(JobErrors, SumsOfPhasesNeedDropInAndCosts) {
   });
 }
 
+TEST(JobErrors, PackedBinsFitThePhases) {
+  const std::string path = "job.yaml:7: batch.pack";
+  const auto pack = [](const std::string& keys) { return absl::StrCat("batch: {pack: {", keys, "}}"); };
+  const std::string llm = "capacities: [{phase: llm, length: 8192}]";
+  const std::string batch = "batch: {samples: 64}";
+  ExpectMessages({
+      {batch, pack(llm), path + ".bins: must be from 1 to 16777216, is 0"},
+      {batch, pack("bins: 12, " + llm),
+       path + ".bins: 12 is not a multiple of 8: every one of the llm's 8 ranks takes as many bins"},
+      {batch, pack("bins: 8"), path + ".capacities: none of the llm; give {phase: llm, length: N}, the tokens of a microbatch"},
+      {batch, pack("bins: 8, capacities: [{phase: llm}]"),
+       path + ".capacities[0].length: must be from 1 to 1099511627776, is 0"},
+      {batch, pack("bins: 8, capacities: [{phase: llm, length: 9}, {phase: llm, length: 8}]"),
+       path + ".capacities[1].phase: phase 'llm' has two capacities"},
+      {batch, pack("bins: 8, capacities: [{phase: vison, length: 9}]"),
+       path + ".capacities: there is no phase 'vison'; nearest is 'vision'"},
+      {batch, "batch: {samples: 64, pack: {bins: 8}}", "job.yaml:7: batch.pack: 'samples' and 'pack' exclude each other"},
+  });
+}
+
 TEST(JobErrors, UnknownKeysNameTheNearest) {
   ExpectMessages({
       {"datasets:", "datset:", "job.yaml:3: unknown key 'datset' in job; nearest is 'datasets'"},
@@ -306,8 +326,8 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
 
 TEST(JobErrors, BatchOrderAndTopology) {
   ExpectMessages({
-      {"batch: {samples: 64}", "batch: {}", "job.yaml:7: batch: missing; give samples or llm_tokens"},
-      {"batch: {samples: 64}", "", "job.yaml:1: batch: missing; give samples or llm_tokens"},
+      {"batch: {samples: 64}", "batch: {}", "job.yaml:7: batch: missing; give samples, llm_tokens or pack"},
+      {"batch: {samples: 64}", "", "job.yaml:1: batch: missing; give samples, llm_tokens or pack"},
       {"samples: 64", "samples: 0", "job.yaml:7: batch.samples: must be from 1 to 16777216, is 0"},
       {"samples: 64", "llm_tokens: 0", "job.yaml:7: batch.llm_tokens: must be from 1 to 1099511627776, is 0"},
       {"samples: 64", "samples: 64, llm_tokens: 1",
@@ -315,7 +335,7 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"samples: 64", "llm_tokens: 64, window_samples: 1048577",
        "job.yaml:7: batch.window_samples: must be at most 1048576, is 1048577"},
       {"samples: 64", "samples: 64, window_samples: 1",
-       "job.yaml:7: batch.window_samples: belongs to llm_tokens; with samples there are no windows"},
+       "job.yaml:7: batch.window_samples: belongs to llm_tokens and pack; with samples there are no windows"},
       {"index: ./index", "", "job.yaml:1: index: missing; give the folder of the index"},
       {"", "order: {shuffle: random}",
        "job.yaml:12: order.shuffle: 'random' is not one of full, blocked, none"},
