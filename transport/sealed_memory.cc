@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -21,6 +22,24 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 // Together they make a file constant: its size, its bytes, and the seals themselves.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+
+// Fresh pages in place of those at `to`; false if there cannot be another mapping.
+bool MapFreshPages(std::byte* to, uint64_t num_bytes) {
+  return mmap(to, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == to;
+}
+
+// Maps the pages at `from` at `to` instead, in place of what is there. Libraries that watch memory, such as the registration
+// caches of UCX and MPI, see the old pages go by the call of mmap. What follows is the system call itself: UCX 1.13 and Open
+// MPI 4 put a function in the place of mremap that loses the new address (openucx/ucx#8820), so that the pages end anywhere
+// and the buffer keeps what it had.
+bool MovePages(std::byte* from, std::byte* to, uint64_t num_bytes) {
+  if (!MapFreshPages(to, num_bytes)) return false;
+  const long at = syscall(SYS_mremap, from, num_bytes, num_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  if (at != -1) return true;
+  // A failed call may have unmapped its target already.
+  MapFreshPages(to, num_bytes);
+  return false;
+}
 
 absl::Status NoMemory(const char* call, uint64_t num_bytes) {
   const int error = errno;
@@ -81,14 +100,8 @@ bool ReceivedMemory::CanMoveTo(std::span<std::byte> to) {
 void ReceivedMemory::MoveTo(std::span<std::byte> to) {
   const std::span<std::byte> from = std::exchange(bytes_, {});
   const uint64_t whole = from.size() / kPageBytes * kPageBytes;
-  bool moved = false;
-  if (whole > 0 && mprotect(from.data(), from.size(), PROT_READ | PROT_WRITE) == 0) {
-    moved = mremap(from.data(), whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, to.data()) != MAP_FAILED;
-    // A failed call may have unmapped its target already.
-    if (!moved) {
-      mmap(to.data(), whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    }
-  }
+  const bool moved = whole > 0 && mprotect(from.data(), from.size(), PROT_READ | PROT_WRITE) == 0 &&
+                     MovePages(from.data(), to.data(), whole);
   const uint64_t done = moved ? whole : 0;
   if (done == from.size()) return;
   std::memcpy(to.data() + done, from.data() + done, from.size() - done);

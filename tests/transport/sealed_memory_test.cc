@@ -1,6 +1,7 @@
 // Sealed memory, and that its pages reach a consumer's buffer without a copy and without a way back.
 #include "transport/sealed_memory.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -99,7 +100,7 @@ TEST(SealedMemory, OfHugePagesIsNotReceived) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReceivedMemory::Map(huge, 2 << 20).status()));
 }
 
-TEST(SealedMemory, MovesWholePagesAndTheRestAndNothingBeyond) {
+void ExpectMoves() {
   for (size_t bytes : {size_t{1}, kPage, kPage + 1, 5 * kPage + 100}) {
     const std::vector<std::byte> content = Payload(bytes, 1);
     const SealedMemory memory = Sealed(content);
@@ -113,6 +114,23 @@ TEST(SealedMemory, MovesWholePagesAndTheRestAndNothingBeyond) {
                             [](std::byte b) { return b == std::byte{0x5a}; }));
     EXPECT_EQ(IsPartsFile(pages.span().data()), bytes >= kPage);
   }
+}
+
+TEST(SealedMemory, MovesWholePagesAndTheRestAndNothingBeyond) { ExpectMoves(); }
+
+// UCX replaces mmap and mremap in the whole process while it watches memory, whoever loaded it.
+TEST(SealedMemory, MovesAllThatWhereUcxWatchesMemory) {
+  void* const library = dlopen("libucs.so.0", RTLD_NOW | RTLD_GLOBAL);  // which loads libucm
+  if (library == nullptr) GTEST_SKIP() << "no UCX here: " << dlerror();
+  using Handler = void (*)(unsigned event_type, void* event, void* argument);
+  using SetHandler = int8_t (*)(int events, int priority, Handler handler, void* argument);
+  const auto set_handler = reinterpret_cast<SetHandler>(dlsym(library, "ucm_set_event_handler"));
+  ASSERT_NE(set_handler, nullptr);
+  constexpr int kMappedAndUnmapped = 3 << 16;  // UCM_EVENT_VM_MAPPED, UCM_EVENT_VM_UNMAPPED
+  const int status = set_handler(
+      kMappedAndUnmapped, 0, [](unsigned, void*, void*) {}, nullptr);
+  if (status != 0) GTEST_SKIP() << "UCX may not watch memory here: " << status;
+  ExpectMoves();
 }
 
 // Two ranks that get the same part: each may write to its arrays in place.
