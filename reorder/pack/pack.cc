@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <queue>
 #include <string_view>
 #include <utility>
 
@@ -104,59 +103,17 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
   return absl::OkStatus();
 }
 
-// Of the fullest phase.
-double ShareOf(const PackProblem& problem, const std::vector<uint32_t>& bin) {
-  double most = 0;
-  for (int p = 0; p < problem.num_phases; ++p) {
-    double load = 0;
-    for (uint32_t sample : bin) load += problem.lengths[sample][p];
-    if (problem.capacity[p] > 0) most = std::max(most, load / problem.capacity[p]);
-  }
-  return most;
-}
-
-// Halves of the fullest bins become bins of their own, until there are as many as asked for or each has one sample.
-void SplitInto(const PackProblem& problem, size_t count, Bins& bins) {
-  if (bins.size() >= count) return;
-  std::priority_queue<std::pair<double, size_t>> fullest;  // (share, bin), of those that can be split
-  const auto add = [&](size_t bin) {
-    if (bins[bin].size() > 1) fullest.emplace(ShareOf(problem, bins[bin]), bin);
-  };
-  for (size_t b = 0; b < bins.size(); ++b) add(b);
-  for (; bins.size() < count && !fullest.empty(); add(bins.size() - 1)) {
-    const size_t split = fullest.top().second;
-    fullest.pop();
-    const auto middle = bins[split].begin() + static_cast<ptrdiff_t>(bins[split].size() / 2);
-    std::vector<uint32_t> half(middle, bins[split].end());
-    bins[split].erase(middle, bins[split].end());
-    bins.push_back(std::move(half));
-    add(split);
-  }
-}
-
-// By the algorithm, in a multiple of the input's `multiple`: packed again for that number of bins where the algorithm can,
-// so that they stay alike, and the rest split.
-Bins PackInMultiples(const PackInput& input, PackProblem& problem) {
+// By the algorithm, in a multiple of the input's `multiple` where there are as many samples.
+Bins PackInMultiples(const PackInput& input, const PackProblem& problem) {
   const PackAlgorithm& algorithm = *FindAlgorithm(input.algorithm);
-  const auto pack = [&] {
-    Bins bins = algorithm.pack(problem);
-    std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
-    return bins;
-  };
+  Bins bins = algorithm.pack(problem);
+  std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
   const uint64_t multiple = std::max(1u, input.multiple);
-  const auto rounded_up = [&](size_t bins) { return (bins + multiple - 1) / multiple * multiple; };
-  Bins bins = pack();
-  if (algorithm.pack == PackEvenFill) {
-    // What was planned may open a few bins more.
-    constexpr int kTries = 2;
-    for (int i = 0;
-         i < kTries && bins.size() % multiple != 0 && rounded_up(bins.size()) <= problem.lengths.size();
-         ++i) {
-      problem.least_bins = rounded_up(bins.size());
-      bins = pack();
-    }
-  }
-  SplitInto(problem, rounded_up(bins.size()), bins);
+  const size_t count =
+      std::min<size_t>((bins.size() + multiple - 1) / multiple * multiple, problem.lengths.size());
+  if (algorithm.pack == PackEvenFill && count > bins.size())
+    return EvenFillInto(problem, count, std::move(bins));
+  SplitInto(problem, count, bins);
   return bins;
 }
 

@@ -83,7 +83,6 @@ double Loss(const PackProblem& problem, double bins) {
 }
 
 size_t NumBins(const PackProblem& problem, double fewest) {
-  if (problem.least_bins > 0) return problem.least_bins;
   const double slack = kSlackPerPhase * NumPhases(problem);
   double best = std::ceil(fewest);
   for (int p = 0; p < problem.num_phases; ++p) {
@@ -308,7 +307,6 @@ PackProblem PartOf(const PackProblem& problem, size_t every) {
   }
   std::sort(by_size.begin(), by_size.end());
   PackProblem part = problem;
-  part.least_bins = problem.least_bins / every;
   part.lengths = LengthTable(problem.num_phases);
   part.total = {};
   for (size_t i = every / 2; i < by_size.size(); i += every) {
@@ -325,19 +323,14 @@ struct Way {
   double over_fewest = 0;  // the number of bins; 0: best fit
 };
 
-// Whatever the capacities allow, not fewer than were asked for.
-double FewestAllowed(const PackProblem& problem) {
-  return static_cast<double>(std::max(FewestBins(problem), problem.least_bins));
-}
-
 Judged FindWay(const PackProblem& problem, Way& way) {
-  const double fewest = FewestAllowed(problem);
+  const double fewest = static_cast<double>(FewestBins(problem));
   const size_t planned = NumBins(problem, fewest);
   Judged best(problem, DealEvenly(problem, planned));
   const auto consider = [&](Bins bins, double over_fewest) {
     Judged other(problem, std::move(bins));
     const size_t count = other.bins.size();
-    if (other.loss < best.loss && count >= problem.least_bins) {
+    if (other.loss < best.loss) {
       best = std::move(other);
       way = {.is_planned = false, .over_fewest = over_fewest};
     }
@@ -365,7 +358,7 @@ Judged FindWay(const PackProblem& problem, Way& way) {
 Bins PackLikeAPart(const PackProblem& problem, const PackProblem& part) {
   Way way;
   FindWay(part, way);
-  const double fewest = FewestAllowed(problem);
+  const double fewest = static_cast<double>(FewestBins(problem));
   if (way.is_planned) return DealEvenly(problem, NumBins(problem, fewest));
   if (way.over_fewest == 0) return Exchanged(problem, PackBestFitDecreasing(problem));
   return DealEvenly(problem, static_cast<size_t>(std::ceil(fewest * way.over_fewest)));
@@ -387,7 +380,7 @@ bool IsWellAheadOfOmnibal(const PackProblem& part, size_t every, const Judged& o
 Judged NoWorseThan(Bins (*method)(const PackProblem&), const PackProblem& problem, Judged ours) {
   if (ours.bins.size() < problem.devices) return ours;  // no full step to compare
   Judged theirs(problem, method(problem));
-  if (ours.Beats(theirs, 0) || theirs.bins.size() < problem.least_bins) return ours;
+  if (ours.Beats(theirs, 0)) return ours;
   Judged improved(problem, Exchanged(problem, theirs.bins));
   return improved.Beats(theirs, 0) ? improved : theirs;
 }
@@ -413,6 +406,14 @@ Bins PackEvenFill(const PackProblem& problem) {
   Judged ours(problem, PackLikeAPart(problem, part));
   const bool than_omnibal = !IsWellAheadOfOmnibal(part, every, ours);
   return NoWorseThanOthers(problem, std::move(ours), than_omnibal);
+}
+
+Bins EvenFillInto(const PackProblem& problem, size_t count, Bins bins) {
+  SplitInto(problem, count, bins);
+  Judged split(problem, Exchanged(problem, bins));
+  Judged dealt(problem, DealEvenly(problem, count));
+  return dealt.bins.size() == count && dealt.loss < split.loss ? std::move(dealt.bins)
+                                                               : std::move(split.bins);
 }
 
 }  // namespace evenkeel::reorder

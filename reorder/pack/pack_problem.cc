@@ -3,11 +3,27 @@
 
 #include <algorithm>
 #include <numeric>
+#include <queue>
 #include <tuple>
+#include <utility>
 
 #include "reorder/keyed_shuffle.h"
 
 namespace evenkeel::reorder {
+namespace {
+
+// Of the fullest phase.
+double ShareOf(const PackProblem& problem, const std::vector<uint32_t>& bin) {
+  double most = 0;
+  for (int p = 0; p < problem.num_phases; ++p) {
+    double load = 0;
+    for (uint32_t sample : bin) load += problem.lengths[sample][p];
+    if (problem.capacity[p] > 0) most = std::max(most, load / problem.capacity[p]);
+  }
+  return most;
+}
+
+}  // namespace
 
 uint64_t CommonDivisor(const std::vector<uint32_t>& lengths) {
   uint64_t divisor = 0;
@@ -90,6 +106,24 @@ std::vector<PackedPhase> MeasureBins(const PackProblem& problem, const Bins& bin
     MeasureSteps(load, longest, problem.devices, problem.unit[p], {}, measured[p]);
   }
   return measured;
+}
+
+void SplitInto(const PackProblem& problem, size_t count, Bins& bins) {
+  if (bins.size() >= count) return;
+  std::priority_queue<std::pair<double, size_t>> fullest;  // (share, bin), of those that can be split
+  const auto add = [&](size_t bin) {
+    if (bins[bin].size() > 1) fullest.emplace(ShareOf(problem, bins[bin]), bin);
+  };
+  for (size_t b = 0; b < bins.size(); ++b) add(b);
+  for (; bins.size() < count && !fullest.empty(); add(bins.size() - 1)) {
+    const size_t split = fullest.top().second;
+    fullest.pop();
+    const auto middle = bins[split].begin() + static_cast<ptrdiff_t>(bins[split].size() / 2);
+    std::vector<uint32_t> half(middle, bins[split].end());
+    bins[split].erase(middle, bins[split].end());
+    bins.push_back(std::move(half));
+    add(split);
+  }
 }
 
 }  // namespace evenkeel::reorder

@@ -56,7 +56,6 @@ struct PackProblem {
   uint64_t seed = 0;
   uint32_t iterations = 1;
   uint32_t devices = 1;
-  uint64_t least_bins = 0;  // of even_fill: as many bins, or as few more as the capacities take
 };
 
 // The problem that an input is with these capacities, by the input's phases; targets are left 0.
@@ -105,6 +104,13 @@ using Bins = std::vector<std::vector<uint32_t>>;  // [bins] samples of each
 Bins PackOmnibal(const PackProblem& problem);
 Bins PackBestFitDecreasing(const PackProblem& problem);
 Bins PackEvenFill(const PackProblem& problem);
+
+// Halves of the fullest bins become bins of their own, until there are `count` or each has one sample.
+void SplitInto(const PackProblem& problem, size_t count, Bins& bins);
+
+// The samples of `bins`, which PackEvenFill made, in `count` bins that are alike again; more than there are, at most one a
+// sample.
+Bins EvenFillInto(const PackProblem& problem, size_t count, Bins bins);
 
 // The place of every bin in the order of the steps: a shuffle by the seed of the bins by their first samples,
 // the same for the same bins whatever order they come in. No bin is empty.

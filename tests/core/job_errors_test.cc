@@ -180,7 +180,7 @@ TEST(JobErrors, PackedBinsFitThePhases) {
        path + ".capacities[1].phase: phase 'llm' has two capacities"},
       {batch, pack("bins: 8, capacities: [{phase: vison, length: 9}]"),
        path + ".capacities: there is no phase 'vison'; nearest is 'vision'"},
-      {batch, "batch: {samples: 64, pack: {bins: 8}}", "job.yaml:7: batch.pack: 'samples' and 'pack' exclude each other"},
+      {batch, "batch: {samples: 64, pack: {bins: 8}}", "job.yaml:7: batch: 'samples' and 'pack' exclude each other"},
   });
 }
 

@@ -68,6 +68,7 @@ class LengthIndex : public dataset::Index {
 Job PackingJob(uint32_t bins, uint32_t ranks, size_t datasets = 1) {
   Job job;
   job.seed = 3;
+  job.index = "/dev/null/none";  // no table is stored
   for (size_t d = 0; d < datasets; ++d)
     job.datasets.push_back({.name = std::string(1, static_cast<char>('a' + d))});
   job.batch.window_samples = 2000;
