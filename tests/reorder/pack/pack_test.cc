@@ -63,6 +63,24 @@ TEST(Pack, KeepsEveryInvariantOnRandomProblems) {
   EXPECT_GT(SolvedOf(10000, [](uint64_t seed) { return DrawPackInput(BelowFrom(seed)); }), 9000);
 }
 
+TEST(Pack, MakesAMultipleOfBinsWhereThereAreAsManySamples) {
+  int larger = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    PackInput input = DrawPackInput(BelowFrom(seed));
+    const auto any = Pack(input);
+    if (!any.ok() || any->num_bins == 0) continue;
+    input.multiple = 1 + static_cast<uint32_t>(seed % 7);
+    const auto packing = Pack(input);
+    ASSERT_TRUE(packing.ok()) << seed << packing.status();
+    EXPECT_TRUE(PackCheck(input, *packing).ok()) << seed << ": " << PackCheck(input, *packing);
+    const size_t samples = packing->bin.size();
+    EXPECT_TRUE(packing->num_bins % input.multiple == 0 || packing->num_bins == samples) << seed;
+    EXPECT_LT(packing->num_bins, any->num_bins + input.multiple) << seed;
+    larger += packing->num_bins > any->num_bins;
+  }
+  EXPECT_GT(larger, 1000);
+}
+
 // The llm and five encoders.
 const std::vector<Phase> kManyPhases = {Phase::kLlm,       Phase("vision", 1), Phase("audio", 2),
                                         Phase("depth", 3), Phase("tower", 4),  Phase("point-cloud", 5)};
