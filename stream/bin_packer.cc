@@ -100,6 +100,18 @@ absl::StatusOr<BinPacker> BinPacker::Make(const Job& job) {
   return BinPacker(job);
 }
 
+absl::Status BinPacker::Check(const SampleLengths& lengths) const {
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<reorder::PackPhase> phases, PackPhasesOf(job_, {&lengths, 1}));
+  for (const reorder::PackPhase& phase : phases) {
+    if (phase.capacity == 0 || phase.lengths.front() <= phase.capacity) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        phase.lengths.front(), " in phase ", std::string(PhaseName(phase.phase)),
+        ", more than a bin's capacity of ", phase.capacity,
+        "; raise it in batch.pack.capacities, or leave the sample out with datasets[].where or exclude"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Bins> BinPacker::Pack(std::span<const SampleLengths> lengths, uint64_t key) const {
   const PackSpec& spec = job_.batch.pack;
   reorder::PackInput input{.algorithm = spec.algorithm,

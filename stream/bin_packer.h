@@ -4,7 +4,7 @@
 // few steps as they need: attention costs the square of a length, so a step waits for its longest sample.
 //
 // Example:
-//     BinPacker packer(job);
+//     EVENKEEL_ASSIGN_OR_RETURN(const BinPacker packer, BinPacker::Make(job));
 //     EVENKEEL_ASSIGN_OR_RETURN(const auto bins, packer.Pack(lengths, /*key=*/7));
 //     const std::vector<uint32_t>& first_bin = bins[0];  // places in `lengths`
 //
@@ -37,6 +37,7 @@ class BinPacker : public dataset::Packer {
 
   absl::StatusOr<std::vector<std::vector<uint32_t>>> Pack(std::span<const SampleLengths> lengths,
                                                           uint64_t key) const override;
+  absl::Status Check(const SampleLengths& lengths) const override;
 
  private:
   explicit BinPacker(const Job& job) : job_(job) {}

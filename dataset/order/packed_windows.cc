@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,14 +40,28 @@ uint64_t WindowDraws::First(uint64_t window) const {
 }
 
 PackedWindows::PackedWindows(const Job& job, const Index& index, const DrawOrder& draws, const Packer& packer)
-    : index_(index),
+    : job_(job),
+      index_(index),
       draws_(draws),
       packer_(packer),
       bins_(job.batch.pack.bins),
-      seed_(job.seed),
       draws_of_(job.batch.window_samples, EpochOf(job, index)),
       key_(StepTableKey(job, index)),
       recent_(kRecentWindows) {}
+
+absl::Status PackedWindows::NameSample(const absl::Status& status, const std::vector<SampleRef>& refs,
+                                       const std::vector<SampleLengths>& lengths) const {
+  for (size_t i = 0; i < refs.size(); ++i) {
+    const absl::Status held = packer_.Check(lengths[i]);
+    if (held.ok()) continue;
+    const auto places = index_.places(refs[i].dataset, refs[i].index);
+    const std::string name =
+        places.ok() ? SampleName(job_, *places)
+                    : absl::StrCat(job_.datasets[refs[i].dataset].name, ", sample ", refs[i].index);
+    return absl::Status(held.code(), absl::StrCat(name, ": ", held.message()));
+  }
+  return status;
+}
 
 absl::StatusOr<PackedWindows::Window> PackedWindows::MakeWindow(uint64_t number) const {
   const uint64_t first = draws_of_.First(number), count = draws_of_.Count(number);
@@ -62,11 +77,8 @@ absl::StatusOr<PackedWindows::Window> PackedWindows::MakeWindow(uint64_t number)
     return read.status();
   }));
   const absl::StatusOr<std::vector<std::vector<uint32_t>>> bins =
-      packer_.Pack(lengths, MixKey({seed_, kPackKey, number}));
-  if (!bins.ok()) {
-    return absl::Status(bins.status().code(), absl::StrCat("the window of draws ", first, " to ",
-                                                           first + count - 1, ": ", bins.status().message()));
-  }
+      packer_.Pack(lengths, MixKey({job_.seed, kPackKey, number}));
+  if (!bins.ok()) return NameSample(bins.status(), refs, lengths);
   Window window{.bin_begin = {0}};
   window.draws.reserve(count);
   for (const std::vector<uint32_t>& bin : *bins) {

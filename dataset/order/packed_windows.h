@@ -62,12 +62,15 @@ class PackedWindows : public WindowCutter {
   };
   absl::StatusOr<std::shared_ptr<const Window>> WindowAt(uint64_t number) const;
   absl::StatusOr<Window> MakeWindow(uint64_t number) const;
+  // Names the first sample that no bin holds; otherwise `status`.
+  absl::Status NameSample(const absl::Status& status, const std::vector<SampleRef>& refs,
+                          const std::vector<SampleLengths>& lengths) const;
 
+  const Job& job_;
   const Index& index_;
   const DrawOrder& draws_;
   const Packer& packer_;
   const uint32_t bins_;  // of a step
-  const uint64_t seed_;
   const WindowDraws draws_of_;
   const Digest key_;
   mutable RecentWindows<Window> recent_;

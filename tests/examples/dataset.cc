@@ -11,6 +11,7 @@
 #include "dataset/format/tar_reader.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/index/media_source.h"
+#include "dataset/order/index_order.h"
 #include "dataset/order/recent_windows.h"
 #include "dataset/source/disk_cache.h"
 #include "dataset/source/fetch_ahead.h"
@@ -55,6 +56,12 @@ struct Window {};
 std::shared_ptr<const Window> ReadWindow(RecentWindows<Window>& recent, uint64_t number,
                                          Window (*Compute)(uint64_t)){
 #include "examples/dataset/order/recent_windows.h.inc"
+}
+
+absl::Status VisitRows(std::span<const SampleRef> refs, std::vector<SampleLengths>& lengths,
+                       absl::Status (*Read)(const SampleRef&, SampleLengths*)) {
+#include "examples/dataset/order/index_order.h.inc"
+  return absl::OkStatus();
 }
 
 absl::Status BuildIndex(const Job& job, const Measurer& measurer, ByteSource& source) {

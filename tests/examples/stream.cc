@@ -11,10 +11,16 @@
 #include "absl/status/status.h"
 #include "core/file_limit.h"
 #include "core/status.h"
+#include "stream/bin_packer.h"
 #include "stream/part_builder.h"
 #include "stream/part_task.h"
 
 namespace evenkeel::stream {
+
+absl::Status PackBins(const Job& job, const std::vector<SampleLengths>& lengths) {
+#include "examples/stream/bin_packer.h.inc"
+  return absl::OkStatus();
+}
 
 absl::Status BuildParts(const PartBuilder& builder, const std::shared_ptr<const StepPlan>& plan,
                         uint32_t global_rank) {

@@ -288,7 +288,8 @@ TEST(PackedSteps, NameASampleThatNoBinHolds) {
   const LengthIndex index({500}, 9);
   const absl::Status status = SamplerOf(job, index)->Samples(0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("vision, more than a bin's capacity of 100"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("in phase vision, more than a bin's capacity of 100"), std::string::npos)
+      << status;
 }
 
 TEST(PackedSteps, ReadAWindowOnceForItsSteps) {
