@@ -31,7 +31,7 @@ class Sampler {
   // or too far from the known steps; names the largest step that can be requested. A status of
   // FailureKind::kNotYet, returned after little work: Extend(step) must return true first.
   virtual absl::StatusOr<StepSamples> Samples(uint64_t step) const = 0;
-  // Does a bounded amount of the work for Samples(step), about 0.2 s. True: the step can be answered now. May
+  // Does a bounded amount of the work for Samples(step), about 0.2 s, with bins up to one window's: 0.3 to 2 s. True: the step can be answered now. May
   // run at the same time as Samples, whose other steps do not wait for it.
   virtual absl::StatusOr<bool> Extend(uint64_t step) const {
     static_cast<void>(step);

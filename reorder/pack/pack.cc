@@ -106,13 +106,12 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
 // By the algorithm, in a multiple of the input's `multiple` where there are as many samples.
 Bins PackInMultiples(const PackInput& input, const PackProblem& problem) {
   const PackAlgorithm& algorithm = *FindAlgorithm(input.algorithm);
+  const size_t multiple = std::max(1u, input.multiple), samples = problem.lengths.size();
+  if (algorithm.pack == PackEvenFill && multiple > 1 && samples > 0)
+    return PackEvenFillInMultiples(problem, multiple);
   Bins bins = algorithm.pack(problem);
   std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
-  const uint64_t multiple = std::max(1u, input.multiple);
-  const size_t count =
-      std::min<size_t>((bins.size() + multiple - 1) / multiple * multiple, problem.lengths.size());
-  if (algorithm.pack == PackEvenFill && count > bins.size())
-    return EvenFillInto(problem, count, std::move(bins));
+  const size_t count = std::min((bins.size() + multiple - 1) / multiple * multiple, samples);
   SplitInto(problem, count, bins);
   return bins;
 }

@@ -408,10 +408,22 @@ Bins PackEvenFill(const PackProblem& problem) {
   return NoWorseThanOthers(problem, std::move(ours), than_omnibal);
 }
 
-Bins EvenFillInto(const PackProblem& problem, size_t count, Bins bins) {
+Bins PackEvenFillInMultiples(const PackProblem& problem, size_t multiple) {
+  const auto rounded_up = [&](size_t bins) {
+    return std::min((bins + multiple - 1) / multiple * multiple, problem.lengths.size());
+  };
+  // Where no smaller multiple can do, a deal to that many bins is often all that it takes.
+  const uint64_t fewest = FewestBins(problem);
+  const size_t planned = rounded_up(NumBins(problem, static_cast<double>(fewest)));
+  Judged dealt(problem, DealEvenly(problem, planned));
+  const bool is_planned = dealt.bins.size() == planned && planned < fewest + multiple;
+  if (is_planned && !IsUnevenWhereCoarse(problem, dealt)) return std::move(dealt.bins);
+  Bins bins = PackEvenFill(problem);
+  const size_t count = rounded_up(bins.size());
+  if (count == bins.size()) return bins;
   SplitInto(problem, count, bins);
   Judged split(problem, Exchanged(problem, bins));
-  Judged dealt(problem, DealEvenly(problem, count));
+  if (count != planned) dealt = Judged(problem, DealEvenly(problem, count));
   return dealt.bins.size() == count && dealt.loss < split.loss ? std::move(dealt.bins)
                                                                : std::move(split.bins);
 }

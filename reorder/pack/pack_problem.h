@@ -108,9 +108,8 @@ Bins PackEvenFill(const PackProblem& problem);
 // Halves of the fullest bins become bins of their own, until there are `count` or each has one sample.
 void SplitInto(const PackProblem& problem, size_t count, Bins& bins);
 
-// The samples of `bins`, which PackEvenFill made, in `count` bins that are alike again; more than there are, at most one a
-// sample.
-Bins EvenFillInto(const PackProblem& problem, size_t count, Bins bins);
+// In a multiple of bins, where there are as many samples; else one sample a bin.
+Bins PackEvenFillInMultiples(const PackProblem& problem, size_t multiple);
 
 // The place of every bin in the order of the steps: a shuffle by the seed of the bins by their first samples,
 // the same for the same bins whatever order they come in. No bin is empty.
