@@ -46,6 +46,12 @@ def run(*arguments, env=None, check=True, timeout=DEADLINE_SECONDS):
     return done
 
 
+def alone(source, **options):
+    """A loader of one of several ranks, whose other ranks have no process."""
+    import evenkeel
+    return evenkeel.Loader(source, some_ranks=True, **options)
+
+
 class Worker:
     """One `evenkeel serve` process; `wrapper`: a command that starts it."""
 

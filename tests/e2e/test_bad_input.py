@@ -123,7 +123,7 @@ def test_a_corrupt_photograph_is_invalid_and_changes_no_plan(tmp_path):
         flags = []
         with harness.Fleet(job, 1) as fleet:
             for rank in range(2):
-                for step in evenkeel.Loader(fleet.endpoints, rank=rank, num_steps=3):
+                for step in harness.alone(fleet.endpoints, rank=rank, num_steps=3):
                     fields = step.encoders.get("vision", {})
                     if "item_valid" in fields:
                         flags += list(fields["item_valid"].tolist())

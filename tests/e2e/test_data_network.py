@@ -22,7 +22,8 @@ import ctypes, sys
 import evenkeel
 kept = ctypes.create_string_buffer(b"what the trainer keeps", 64)
 options = dict(pair.split("=") for pair in sys.argv[2:])
-loader = evenkeel.Loader(sys.argv[1], rank=0, **{key: {"True": True}.get(value, value) for key, value in options.items()})
+options = {key: {"True": True}.get(value, value) for key, value in options.items()}
+loader = evenkeel.Loader(sys.argv[1], rank=0, some_ranks=True, **options)
 next(loader)
 print(ctypes.addressof(kept), loader.stats()["transport"].split()[0], flush=True)
 for _ in sys.stdin:

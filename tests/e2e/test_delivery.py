@@ -18,7 +18,7 @@ def deliveries(job, ranks, steps, first=0):
         samples = [[] for _ in range(steps)]
         items = [collections.Counter() for _ in range(steps)]
         for rank in range(ranks):
-            loader = evenkeel.Loader(fleet.endpoints, rank=rank, first_step=first, num_steps=steps)
+            loader = harness.alone(fleet.endpoints, rank=rank, first_step=first, num_steps=steps)
             for number, step in enumerate(loader):
                 assert step.index == first + number
                 for microbatch in step.microbatches:
@@ -62,20 +62,20 @@ def test_a_checkpoint_resumes_at_its_step_in_its_own_stream(mixed):
     other = harness.write_job(mixed / "job-other-seed.yaml", [("a", "a-{000..002}.tar", 2),
                                                               ("b", "b-{000..001}.tar", 1)], ranks=2, seed=8)
     with harness.Fleet(job, 1) as fleet:
-        loader = evenkeel.Loader(fleet.endpoints, rank=0)
+        loader = harness.alone(fleet.endpoints, rank=0)
         steps = iter(loader)
         for _ in range(3):
             next(steps)
         state = loader.state_dict()
         after = next(steps)
-        resumed = evenkeel.Loader(fleet.endpoints, rank=0)
+        resumed = harness.alone(fleet.endpoints, rank=0)
         resumed.load_state_dict(state)
         again = next(iter(resumed))
         assert again.index == after.index == 3
         assert (again.microbatches[0]["input_ids"] == after.microbatches[0]["input_ids"]).all()
     with harness.Fleet(other, 1) as fleet:
         with pytest.raises(Exception, match="(?i)stream digest"):
-            refused = evenkeel.Loader(fleet.endpoints, rank=0)
+            refused = harness.alone(fleet.endpoints, rank=0)
             refused.load_state_dict(state)
             next(iter(refused))
 
@@ -105,16 +105,16 @@ def test_ranks_never_follow_two_streams_at_once(two_jobs):
         # The list is sorted by address, so either may come first; each rank asks in another order.
         done = harness.run("fetch", "--endpoints", both, "--ranks", "0-5", "--steps", 1, check=False)
         assert done.returncode == 3
-        digests = [evenkeel.Loader(fleet.endpoints, rank=0).origin.stream_digest for fleet in (before, after)]
+        digests = [harness.alone(fleet.endpoints, rank=0).origin.stream_digest for fleet in (before, after)]
         assert all(digest in done.stderr for digest in digests) and "--job" in done.stderr
         for rank in range(4):
             with pytest.raises(evenkeel.Mismatch, match="expect_stream_digest"):
-                evenkeel.Loader(both, rank=rank).connect()
+                harness.alone(both, rank=rank).connect()
         # Who says which one is wanted gets it.
         for job, fleet, digest in zip(two_jobs, (before, after), digests):
             alone = fetch_lines(fleet.endpoints)
             assert fetch_lines(both, "--job", job) == alone
-            loaders = [evenkeel.Loader(both, rank=rank, num_steps=4, expect_stream_digest=digest) for rank in range(2)]
+            loaders = [harness.alone(both, rank=rank, num_steps=4, expect_stream_digest=digest) for rank in range(2)]
             assert [f"{step.index} {rank} {step.digest()}" for steps in zip(*loaders)
                     for rank, step in enumerate(steps)] == alone
 
@@ -122,7 +122,7 @@ def test_ranks_never_follow_two_streams_at_once(two_jobs):
 def test_two_streams_in_one_process_do_not_disturb_each_other(two_jobs):
     with harness.Fleet(two_jobs[0], 2) as first, harness.Fleet(two_jobs[1], 1) as second:
         expected = [fetch_lines(fleet.endpoints) for fleet in (first, second)]
-        loaders = [[evenkeel.Loader(fleet.endpoints, rank=rank, num_steps=4) for rank in range(2)]
+        loaders = [[harness.alone(fleet.endpoints, rank=rank, num_steps=4) for rank in range(2)]
                    for fleet in (first, second)]
         got = [[], []]
         for steps in zip(*loaders[0], *loaders[1]):
@@ -138,19 +138,19 @@ def test_a_job_changes_under_another_name_as_documented(two_jobs):
     """docs/deploy.md: both fleets overlap; old trainers go on, new ones begin with the new name and agree on one stream."""
     with harness.Fleet(two_jobs[0], 2) as before:
         expected = fetch_lines(before.endpoints)
-        running = [evenkeel.Loader(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
+        running = [harness.alone(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
         got = [next(loader) for loader in running]
         state = running[0].state_dict()
         with harness.Fleet(two_jobs[1], 2) as after:
-            new = [evenkeel.Loader(after.endpoints, rank=rank, num_steps=4) for rank in range(2)]
+            new = [harness.alone(after.endpoints, rank=rank, num_steps=4) for rank in range(2)]
             new_got = [next(loader) for loader in new]
             assert len({loader.origin.stream_digest for loader in (*running, *new)}) == 2
             # By mistake with both names: an error on every rank, before the first step.
             for rank in range(2):
                 with pytest.raises(evenkeel.Mismatch, match="different streams"):
-                    evenkeel.Loader(f"{before.endpoints},{after.endpoints}", rank=rank).connect()
+                    harness.alone(f"{before.endpoints},{after.endpoints}", rank=rank).connect()
             with pytest.raises(evenkeel.Mismatch, match="stream digest"):
-                evenkeel.Loader(after.endpoints, rank=0).load_state_dict(state)
+                harness.alone(after.endpoints, rank=0).load_state_dict(state)
             # The old trainers end in peace, then their workers go, and the new trainers notice nothing.
             got += [step for steps in zip(*running) for step in steps]
             assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(got)] == expected
@@ -167,7 +167,7 @@ def test_a_job_changes_under_the_same_name_as_documented(two_jobs):
     with before, after:
         addresses = [worker.address for worker in before.workers]
         expected = fetch_lines(before.endpoints)
-        running = [evenkeel.Loader(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
+        running = [harness.alone(before.endpoints, rank=rank, num_steps=4, prefetch_steps=1) for rank in range(2)]
         got = [next(loader) for loader in running]
         state = running[0].state_dict()
         # One worker of the new job takes the place of one of the old.
@@ -177,14 +177,14 @@ def test_a_job_changes_under_the_same_name_as_documented(two_jobs):
         # The running trainer keeps its stream; a resumed one finds its stream; a new one gets an error that names both.
         got += [next(loader) for loader in running]
         assert [f"{step.index} {i % 2} {step.digest()}" for i, step in enumerate(got)] == expected[:4]
-        resumed = evenkeel.Loader(mixed, rank=1)
+        resumed = harness.alone(mixed, rank=1)
         resumed.load_state_dict(state)
         assert f"1 1 {next(resumed).digest()}" == expected[3]
         with pytest.raises(evenkeel.Mismatch, match="different streams"):
-            evenkeel.Loader(mixed, rank=0).connect()
+            harness.alone(mixed, rank=0).connect()
         # Once the last worker of the old job is gone, new trainers need not say anything.
         for loader in running:
             loader.close()
         before.workers[0].terminate()
         after.workers.append(harness.Worker(two_jobs[1], listen=addresses[0]))
-        assert evenkeel.Loader(mixed, rank=0).origin.stream_digest != state["stream_digest"]
+        assert harness.alone(mixed, rank=0).origin.stream_digest != state["stream_digest"]

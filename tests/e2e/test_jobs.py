@@ -8,7 +8,7 @@ import pytest
 
 import harness
 
-evenkeel = pytest.importorskip("evenkeel")
+pytest.importorskip("evenkeel")
 
 DATASETS = [("a", "a-{000..002}.tar", 2), ("b", "b-{000..001}.tar", 1)]
 TOTAL = [90, 38]
@@ -145,7 +145,7 @@ def test_each_form_of_job_keeps_the_promises(mixed, form):
         one, other = (worker.address for worker in fleet.workers)
         first = harness.fetch(one, job, "--ranks", ranks_text, "--steps", STEPS, "--transport", "ucx", *harness.TRUSTED)
         second = harness.fetch(other, job, "--ranks", ranks_text, "--steps", STEPS, "--transport", "grpc")
-        loaders = {rank: iter(evenkeel.Loader(fleet.endpoints, rank=rank, num_steps=2)) for rank in ranks}
+        loaders = {rank: iter(harness.alone(fleet.endpoints, rank=rank, num_steps=2)) for rank in ranks}
         digests = []
         for number in range(2):
             steps = {rank: next(loader) for rank, loader in loaders.items()}
@@ -217,7 +217,7 @@ def test_every_sample_comes_once_an_epoch(mixed, form):
 
 def pixels(job, rank=0):
     with harness.Fleet(job, 1) as fleet:
-        step = next(iter(evenkeel.Loader(fleet.endpoints, rank=rank, num_steps=1)))
+        step = next(iter(harness.alone(fleet.endpoints, rank=rank, num_steps=1)))
         out = {}
         for name in ("pixel_values", "pixel_values_videos"):
             if name in step.encoders["vision"]:

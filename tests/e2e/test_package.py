@@ -19,7 +19,7 @@ def test_pip_installs_the_package_from_the_tree(mixed, tmp_path):
                     str(harness.ROOT / "client" / "python")], check=True, env=clean, timeout=3000)
     with harness.Fleet(mixed / "job.yaml", 1) as fleet:
         program = ("import evenkeel, evenkeel.torch; "
-                   f"step = next(evenkeel.Loader('{fleet.endpoints}', rank=0, num_steps=1)); "
+                   f"step = next(evenkeel.Loader('{fleet.endpoints}', rank=0, some_ranks=True, num_steps=1)); "
                    "print(evenkeel.__file__, step.digest())")
         out = subprocess.run([python, "-c", program], check=True, env=clean, cwd=tmp_path, capture_output=True,
                              text=True).stdout.split()

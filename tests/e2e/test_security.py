@@ -57,7 +57,7 @@ def test_the_right_certificates_give_the_same_stream(secured, parties, plain_dig
 def test_python_takes_certificates_too(secured, parties):
     ours, _ = parties
     files = {"tls_certificate": str(ours.certificate), "tls_key": str(ours.key), "tls_ca": str(ours.ca)}
-    with evenkeel.Loader(f"localhost:{port(secured)}", rank=0, num_steps=1, **files) as loader:
+    with harness.alone(f"localhost:{port(secured)}", rank=0, num_steps=1, **files) as loader:
         assert next(loader).index == 0
 
 

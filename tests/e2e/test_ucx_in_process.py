@@ -32,7 +32,7 @@ stage("begin")
 import evenkeel
 stage("imported")
 options = dict(transport="ucx", trusted_data_network=True) if sys.argv[2] == "ucx" else {}
-loader = evenkeel.Loader(sys.argv[1], rank=0, **options)
+loader = evenkeel.Loader(sys.argv[1], rank=0, some_ranks=True, **options)
 next(loader)
 stage("used")
 loader.close()
@@ -106,7 +106,8 @@ def test_too_few_file_handles_are_an_error_and_no_abort(mixed):
 
 def test_a_trainer_without_enough_file_handles_gets_an_error(mixed):
     trainer = ("import evenkeel, sys\n"
-               "try: next(evenkeel.Loader(sys.argv[1], rank=0, transport='ucx', trusted_data_network=True, step_timeout=20))\n"
+               "try: next(evenkeel.Loader(sys.argv[1], rank=0, some_ranks=True, transport='ucx', trusted_data_network=True,\n"
+               "                          step_timeout=20))\n"
                "except evenkeel.Error as error: print(error)\n")
     with harness.Fleet(mixed / "job.yaml", 1, *harness.TRUSTED) as fleet:
         done = subprocess.run([sys.executable, "-c", trainer, fleet.endpoints], preexec_fn=with_handles(48), text=True,

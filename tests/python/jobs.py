@@ -121,6 +121,12 @@ def worker(job, *options):
         process.stdout.close()
 
 
+def alone(source, **options):
+    """A loader of one of several ranks, whose other ranks have no process."""
+    import evenkeel
+    return evenkeel.Loader(source, some_ranks=True, **options)
+
+
 def vocabulary():
     tokenizer = json.loads((GOLDEN / "tokenizer" / "tokenizer.json").read_text())
     return max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])]) + 1

@@ -106,7 +106,7 @@ def test_loaders_of_two_streams_do_not_exchange_a_first_step(endpoints):
 
 
 def test_without_a_process_group_agreeing_only_connects(endpoints):
-    with evenkeel.Loader(endpoints[0], rank=0) as loader:
+    with jobs.alone(endpoints[0], rank=0) as loader:
         evenkeel.torch.agree(loader)
         assert loader.origin.rank == 0 and len(loader.origin.stream_digest) == 32
 

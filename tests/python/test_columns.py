@@ -64,7 +64,7 @@ def steps(endpoint, **options):
     """The first step of both ranks."""
     found = []
     for rank in range(2):
-        with evenkeel.Loader(endpoint, rank=rank, num_steps=1, prefetch_bytes=64 << 20, **options) as loader:
+        with jobs.alone(endpoint, rank=rank, num_steps=1, prefetch_bytes=64 << 20, **options) as loader:
             found.append(next(loader))
     return found
 

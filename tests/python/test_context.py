@@ -145,7 +145,7 @@ def test_whole_sequences_come_with_their_group(folder):
         jobs.make_index(path)
     with jobs.worker(path) as endpoint:
         for rank in range(4):
-            with evenkeel.Loader(endpoint, rank=rank, num_steps=1) as loader:
+            with jobs.alone(endpoint, rank=rank, num_steps=1) as loader:
                 (step,) = loader
             for microbatch in step.microbatches:
                 group = microbatch.context

@@ -49,7 +49,7 @@ def job(shard, tmp_path, monkeypatch):
 def start(job, rank):
     path = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
     return subprocess.Popen([sys.executable, "-c", RANK, str(job), str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+                            stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path, "WORLD_SIZE": "2"})
 
 
 def end(*ranks):
@@ -88,7 +88,7 @@ def test_ranks_share_a_worker_that_ends_with_the_last(job):
         assert sum("embedded.py" in one for one in running.values()) == 1, running
         assert len({words for words in running.values() if " serve " in words}) == 1, "and its decoders"
         with jobs.worker(job) as endpoint:  # "moves to a fleet with no other change"
-            assert digests == [next(evenkeel.Loader(str(job), rank=rank, endpoints=endpoint)).digest() for rank in range(2)]
+            assert digests == [next(jobs.alone(str(job), rank=rank, endpoints=endpoint)).digest() for rank in range(2)]
         ranks[0].kill()
         ranks[0].wait()
         time.sleep(0.5)
@@ -121,7 +121,7 @@ def test_parts_are_handed_over_as_sealed_memory(job):
     jobs.make_index(job)
     digests = {}
     for transport in ("auto", "grpc"):
-        with evenkeel.Loader(job, rank=0, num_steps=3, transport=transport, prefetch_bytes=64 << 20) as loader:
+        with jobs.alone(job, rank=0, num_steps=3, transport=transport, prefetch_bytes=64 << 20) as loader:
             digests[transport] = [step.digest() for step in loader]
             assert loader.stats()["transport"] == {"auto": "memory sealed", "grpc": "grpc http2/tcp"}[transport]
     assert digests["auto"] == digests["grpc"]
@@ -147,13 +147,13 @@ def test_a_killed_trainer_leaves_nothing(job):
 
 
 def test_the_worker_ends_with_its_supervisor(job):
-    loader = evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20)
+    loader = jobs.alone(job, rank=0, prefetch_bytes=64 << 20)
     first = next(loader).digest()
     [supervisor] = [pid for pid, words in processes(job).items() if "embedded.py" in words]
     os.kill(supervisor, signal.SIGKILL)
     wait_until(lambda: not processes(job))
     loader.close()
-    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20) as again:
+    with jobs.alone(job, rank=0, prefetch_bytes=64 << 20) as again:
         assert next(again).digest() == first
     wait_until(lambda: not processes(job))
 
@@ -225,8 +225,8 @@ def parent_is_supervisor(pid):
 def test_a_worker_that_ends_is_started_again(job):
     jobs.make_index(job)
     with jobs.worker(job) as endpoint:
-        expected = [step.digest() for step in evenkeel.Loader(endpoint, rank=0, num_steps=6)]
-    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, num_steps=6) as loader:
+        expected = [step.digest() for step in jobs.alone(endpoint, rank=0, num_steps=6)]
+    with jobs.alone(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, num_steps=6) as loader:
         digests = [next(loader).digest()]
         [first] = workers(job)
         os.kill(first, signal.SIGKILL)
@@ -239,7 +239,7 @@ def test_a_worker_that_ends_is_started_again(job):
 
 def test_a_worker_that_ends_again_and_again_is_an_error(job):
     jobs.make_index(job)
-    loader = evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, step_timeout=4)
+    loader = jobs.alone(job, rank=0, prefetch_bytes=64 << 20, prefetch_steps=1, step_timeout=4)
     next(loader)
     failed = pathlib.Path(loader._worker._folder) / "failed"
 
@@ -252,7 +252,7 @@ def test_a_worker_that_ends_again_and_again_is_an_error(job):
         for _ in range(10):
             next(loader)
     with pytest.raises(evenkeel.Unavailable, match="the worker ended with signal 9, after 3 restarts"):
-        evenkeel.Loader(job, rank=1).connect()
+        jobs.alone(job, rank=1).connect()
     loader.close()
     wait_until(lambda: not processes(job))
 
@@ -260,7 +260,7 @@ def test_a_worker_that_ends_again_and_again_is_an_error(job):
 def test_a_processor_without_lengths_is_indexed_too(job, capfd):
     jobs.make_index(job)
     job.write_text(job.read_text().replace("max_pixels: 12544", "max_pixels: 9000"))
-    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20) as loader:
+    with jobs.alone(job, rank=0, prefetch_bytes=64 << 20) as loader:
         next(loader)
     assert "no index for" in capfd.readouterr().err
     wait_until(lambda: not processes(job))
@@ -270,8 +270,8 @@ def test_a_loader_of_another_split_has_other_samples(job):
     job.write_text(job.read_text() + "splits: [{name: train, share: 0.6}, {name: eval, share: 0.4}]\n")
     jobs.make_index(job)
     seen = {}
-    with evenkeel.Loader(job, rank=0, prefetch_bytes=64 << 20) as train, \
-            evenkeel.Loader(job, rank=0, split="eval", prefetch_bytes=64 << 20) as evaluation:
+    with jobs.alone(job, rank=0, prefetch_bytes=64 << 20) as train, \
+            jobs.alone(job, rank=0, split="eval", prefetch_bytes=64 << 20) as evaluation:
         for loader in (train, evaluation):
             seen[loader] = {tuple(one) for step, _ in zip(loader, range(3)) for microbatch in step.microbatches
                             for one in microbatch["sample_ids"].tolist()}

@@ -36,7 +36,7 @@ def endpoint(job):
 
 
 def test_fields_have_the_names_types_and_shapes_of_the_models(endpoint):
-    step = next(evenkeel.Loader(endpoint, rank=0))
+    step = next(jobs.alone(endpoint, rank=0))
     microbatch = step.microbatches[0]
     tokens = microbatch["input_ids"].shape[1]
     for name in ("input_ids", "labels", "mm_token_type_ids"):
@@ -57,7 +57,7 @@ def test_fields_have_the_names_types_and_shapes_of_the_models(endpoint):
 
 
 def test_arrays_and_tensors_outlive_step_and_loader(endpoint):
-    loader = evenkeel.Loader(endpoint, rank=1, num_steps=3, prefetch_bytes=64 << 20)
+    loader = jobs.alone(endpoint, rank=1, num_steps=3, prefetch_bytes=64 << 20)
     kept, copies = [], []
     for step in loader:
         for microbatch in step.microbatches:
@@ -75,13 +75,13 @@ def test_digests_are_those_of_fetch(endpoint, job):
     done = subprocess.run([jobs.BINARY, "fetch", "--endpoints", endpoint, "--job", str(job), "--ranks", "0-1",
                            "--steps", "3", "--digest"], capture_output=True, text=True, check=True)
     expected = [line.split() for line in done.stdout.splitlines()[:6]]
-    loaders = [evenkeel.Loader(endpoint, rank=rank, num_steps=3) for rank in range(2)]
+    loaders = [jobs.alone(endpoint, rank=rank, num_steps=3) for rank in range(2)]
     got = [[str(step.index), str(rank), step.digest()] for steps in zip(*loaders) for rank, step in enumerate(steps)]
     assert got == expected
 
 
 def test_state_is_small_the_same_on_every_rank_and_resumes(endpoint):
-    loaders = [evenkeel.Loader(endpoint, rank=rank) for rank in range(2)]
+    loaders = [jobs.alone(endpoint, rank=rank) for rank in range(2)]
     for loader in loaders:
         next(loader)
         next(loader)
@@ -89,18 +89,18 @@ def test_state_is_small_the_same_on_every_rank_and_resumes(endpoint):
     assert first == second and first["step"] == 2 and set(first) == {"version", "step", "stream_digest", "layout_digest"}
     after = next(loaders[0])
     # Before the first step of a new loader, in the middle of a used one, and of a pickled one.
-    fresh = evenkeel.Loader(endpoint, rank=0)
+    fresh = jobs.alone(endpoint, rank=0)
     fresh.load_state_dict(dict(first, step=np.int64(first["step"])))
     assert json.loads(json.dumps(fresh.state_dict())) == first  # whatever whole number it was given
     used = loaders[0]
     used.load_state_dict(first)
-    sent = pickle.loads(pickle.dumps(evenkeel.Loader(endpoint, rank=0, first_step=2)))
+    sent = pickle.loads(pickle.dumps(jobs.alone(endpoint, rank=0, first_step=2)))
     for loader in (fresh, used, sent):
         assert next(loader).digest() == after.digest()
 
 
 def test_a_state_names_the_first_step_that_is_not_done(endpoint):
-    loader = evenkeel.Loader(endpoint, rank=0, wait_for_done=True)
+    loader = jobs.alone(endpoint, rank=0, wait_for_done=True)
     steps = [next(loader) for _ in range(4)]
     assert loader.state_dict()["step"] == 0
     for done, expected in [(0, 1), (2, 1), (2, 1), (1, 3), (0, 3)]:
@@ -113,7 +113,7 @@ def test_a_state_names_the_first_step_that_is_not_done(endpoint):
 
 
 def test_the_first_done_step_starts_the_count(endpoint):
-    loader = evenkeel.Loader(endpoint, rank=0)
+    loader = jobs.alone(endpoint, rank=0)
     first, second = next(loader), next(loader)
     assert loader.state_dict()["step"] == 2
     first.done()
@@ -123,8 +123,8 @@ def test_the_first_done_step_starts_the_count(endpoint):
 
 
 def test_the_trainers_own_step_must_be_that_of_the_data(endpoint):
-    state = dict(evenkeel.Loader(endpoint, rank=0).state_dict(), step=3)
-    loader = evenkeel.Loader(endpoint, rank=0)
+    state = dict(jobs.alone(endpoint, rank=0).state_dict(), step=3)
+    loader = jobs.alone(endpoint, rank=0)
     with pytest.raises(evenkeel.Mismatch, match="the trainer goes on at step 4, its data at step 3"):
         loader.load_state_dict(state, trainer_step=4)
     loader.load_state_dict(state, trainer_step=3)
@@ -132,13 +132,13 @@ def test_the_trainers_own_step_must_be_that_of_the_data(endpoint):
 
 
 def test_the_length_is_that_of_the_iteration(endpoint):
-    loader = evenkeel.Loader(endpoint, rank=0, first_step=1, num_steps=3)
+    loader = jobs.alone(endpoint, rank=0, first_step=1, num_steps=3)
     assert len(loader) == 3
     next(loader)
     assert len(loader) == 3, "as a DataLoader's"
     loader.load_state_dict(loader.state_dict())
     assert len(loader) == 2 == len(list(loader))
-    endless = evenkeel.Loader(endpoint, rank=0)
+    endless = jobs.alone(endpoint, rank=0)
     assert endless, "a loader is true"
     with pytest.raises(TypeError, match="num_steps was not given"):
         len(endless)
@@ -159,11 +159,11 @@ def test_arguments_that_make_no_sense_are_refused(endpoint):
 
 
 def test_a_state_of_another_stream_is_refused(endpoint):
-    state = evenkeel.Loader(endpoint, rank=0).state_dict()
+    state = jobs.alone(endpoint, rank=0).state_dict()
     other = dict(state, stream_digest="0" * 32)
-    connected = evenkeel.Loader(endpoint, rank=0)
+    connected = jobs.alone(endpoint, rank=0)
     connected.connect()
-    for loader in (connected, evenkeel.Loader(endpoint, rank=0)):
+    for loader in (connected, jobs.alone(endpoint, rank=0)):
         with pytest.raises(evenkeel.Mismatch, match="(?i)stream digest") as caught:
             loader.load_state_dict(other)
         assert "0" * 32 in str(caught.value) and state["stream_digest"] in str(caught.value)
@@ -171,26 +171,26 @@ def test_a_state_of_another_stream_is_refused(endpoint):
 
 
 def test_what_is_no_state_is_refused(endpoint):
-    good = evenkeel.Loader(endpoint, rank=0).state_dict()
+    good = jobs.alone(endpoint, rank=0).state_dict()
     without_digest = {key: value for key, value in good.items() if key != "stream_digest"}
     for what, named in [(without_digest, "stream_digest"), (dict(good, step=-1), "step"), (dict(good, step="3"), "step"),
                         (None, "NoneType")]:
-        loader = evenkeel.Loader(endpoint, rank=0)
+        loader = jobs.alone(endpoint, rank=0)
         with pytest.raises(ValueError, match=named):
             loader.load_state_dict(what)
         assert next(loader).index == 0, "it is as it was"
 
 
 def test_a_changed_layout_is_logged(endpoint, caplog):
-    state = evenkeel.Loader(endpoint, rank=0).state_dict()
-    loader = evenkeel.Loader(endpoint, rank=0)
+    state = jobs.alone(endpoint, rank=0).state_dict()
+    loader = jobs.alone(endpoint, rank=0)
     loader.load_state_dict(dict(state, layout_digest="1" * 32))
     assert "the layout changed since the checkpoint" in caplog.text
     assert next(loader).index == state["step"]
 
 
 def test_num_steps_counts_from_first_step(endpoint):
-    loader = evenkeel.Loader(endpoint, rank=0, first_step=4, num_steps=2)
+    loader = jobs.alone(endpoint, rank=0, first_step=4, num_steps=2)
     assert [step.index for step in loader] == [4, 5]
     assert list(loader) == []
     assert loader.stats()["steps"] == 2
@@ -199,7 +199,7 @@ def test_num_steps_counts_from_first_step(endpoint):
 def test_an_interrupt_ends_the_wait(job):
     """A worker that never answers the head step must not make the process deaf."""
     with jobs.worker(job) as address:
-        loader = evenkeel.Loader(address, rank=0, prefetch_steps=1)
+        loader = jobs.alone(address, rank=0, prefetch_steps=1)
         next(loader)
         loader._consumer.seek(10 ** 15)  # far from what was prefetched
     # The worker is gone; without an interrupt the loader would wait for its step_timeout of five minutes.
@@ -217,7 +217,7 @@ def test_an_interrupt_ends_the_wait(job):
 
 def test_other_threads_run_while_a_step_is_awaited(job):
     with jobs.worker(job) as address:
-        loader = evenkeel.Loader(address, rank=0, prefetch_steps=1, step_timeout=1)
+        loader = jobs.alone(address, rank=0, prefetch_steps=1, step_timeout=1)
         next(loader)
     ticks, stop = [0], threading.Event()
 

@@ -61,7 +61,7 @@ def wide(folder):
 
 
 def steps_of(endpoint, rank, **options):
-    with evenkeel.Loader(endpoint, rank=rank, num_steps=jobs.STEPS, **options) as loader:
+    with jobs.alone(endpoint, rank=rank, num_steps=jobs.STEPS, **options) as loader:
         steps = list(loader)
         return steps, loader.stats()
 
@@ -207,7 +207,7 @@ def test_all_members_hear_why_their_leader_cannot_connect():
 def test_takers_hear_that_the_one_that_receives_has_ended(wide):
     def take(rank):
         place = mesh_jobs.topology_of(rank, WIDE, ranks_per_node=8)
-        with evenkeel.Loader(wide, topology=place, fetch="node", num_steps=3) as loader:
+        with jobs.alone(wide, topology=place, fetch="node", num_steps=3) as loader:
             next(loader)
             if rank == 8:
                 return "ended"
@@ -220,7 +220,7 @@ def test_takers_hear_that_the_one_that_receives_has_ended(wide):
 def test_members_resume_together_at_another_step(wide):
     def take(rank):
         place = mesh_jobs.topology_of(rank, WIDE, ranks_per_node=8)
-        with evenkeel.Loader(wide, topology=place, fetch="node", num_steps=4) as loader:
+        with jobs.alone(wide, topology=place, fetch="node", num_steps=4) as loader:
             first = [next(loader).index, next(loader).index]
             state = loader.state_dict()
             loader.load_state_dict(dict(state, step=1))

@@ -5,7 +5,7 @@ import numbers
 import os
 from collections.abc import Mapping
 
-from evenkeel import _evenkeel, embedded, fetching
+from evenkeel import _evenkeel, embedded, fetching, processes
 from evenkeel.errors import Error, InvalidArgument, Mismatch, Unavailable, name_ranks
 from evenkeel.origin import Origin
 from evenkeel.step import from_native
@@ -16,7 +16,7 @@ _log = logging.getLogger("evenkeel")
 _OPTIONS = {"transport", "require_rdma", "trusted_data_network", "devices", "prefetch_bytes", "prefetch_steps",
             "connect_timeout", "step_timeout", "progress_timeout", "expect_stream_digest", "expect_layout_digest",
             "all_loads", "whole", "tls_certificate", "tls_key", "tls_ca"}
-_OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "split", "worker_threads", "worker_memory"}
+_OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "split", "some_ranks", "worker_threads", "worker_memory"}
 _FETCH = ("each", "node", "leader")
 _STEP_SECONDS, _CONNECT_SECONDS = 300, 30  # the defaults of the timeouts
 _STATE_VERSION = 1
@@ -48,6 +48,8 @@ class Loader:
                             fetches ahead of the training. The first call of step.done() has the same effect
     split                   of the job's `splits`, for a worker of this node; workers elsewhere serve the one that they were
                             started with (`evenkeel serve --split`)
+    some_ranks              allows fewer processes than the job has ranks, whose shares are then not trained: for trials, as
+                            one rank in a notebook. By default that is an InvalidArgument (evenkeel.processes)
     worker_threads, worker_memory   of the worker of this node: as --threads and --memory ("4GiB") of `evenkeel serve`
     transport               "auto", "memory" (workers of this machine and user), "ucx" or "grpc"; require_rdma, devices:
                             see docs/transport.md
@@ -60,7 +62,7 @@ class Loader:
     """
 
     def __init__(self, source=None, rank=None, first_step=0, num_steps=None, *, endpoints=None, topology=None, fetch="each",
-                 wait_for_done=False, split=None, worker_threads=None, worker_memory=None, **options):
+                 wait_for_done=False, split=None, some_ranks=False, worker_threads=None, worker_memory=None, **options):
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"Loader: unknown option {unknown[0]!r}; known are {', '.join(sorted(_OPTIONS | _OWN_OPTIONS))}")
@@ -94,7 +96,7 @@ class Loader:
         self._consumer = None
         self._phases = None
         self._groups = {}  # (source, destination): global ranks
-        self._given_topology, self._fetch = topology, fetch
+        self._given_topology, self._fetch, self._some_ranks = topology, fetch, some_ranks
         self._topology = None  # of the llm, as the workers describe it
         self._sequences = "whole"
         self._origin = None
@@ -317,6 +319,12 @@ class Loader:
             self.close()
             raise InvalidArgument(f"rank {self.rank}: the mesh of the training is not that of the job's llm. The job has\n{of_job}"
                                   f"the training\n{given.describe()}", "INVALID_ARGUMENT")
+        if not self._some_ranks:
+            try:
+                processes.check(ranks)
+            except InvalidArgument:
+                self.close()
+                raise
 
     def _forget_done(self):
         self._not_done, self._done_ahead = self._next, set()
