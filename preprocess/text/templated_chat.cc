@@ -114,6 +114,73 @@ absl::StatusOr<float> WeightOf(const Turn& turn, bool takes_weights) {
   return 0;
 }
 
+// The assistant's turn that follows turn `i`; the number of turns if there is none.
+size_t NextAssistant(std::span<const Turn> turns, size_t i) {
+  for (++i; i < turns.size(); ++i) {
+    if (turns[i].role == Role::kAssistant) break;
+  }
+  return i;
+}
+
+// Assigns the generation blocks of a rendered conversation to its turns. A turn has the blocks by which the rendering of the
+// first turns grows once it includes the turn. Blocks are counted and not searched in the text, so neither a generation prompt
+// inside a block nor what the template writes at the end of a shorter conversation matters.
+class BlocksOfTurns {
+ public:
+  // `text` and `blocks`: of all `num_messages`. All must outlive the object.
+  BlocksOfTurns(const ChatTemplate& chat_template, const EvenkeelChat& chat, size_t num_messages,
+                std::string_view text, std::span<const TextRange> blocks)
+      : chat_template_(chat_template), chat_(chat), text_(text), blocks_(blocks), counts_(num_messages + 1) {
+    counts_.front() = {0, true};
+    counts_.back() = {blocks.size(), true};
+  }
+
+  // The blocks of `message`. `next`: the assistant's message after it, or the number of messages. A turn may have fewer blocks
+  // than alone (reasoning that is removed once others follow), so those of `next` bound them. InvalidArgument: the blocks
+  // before the message change once it follows.
+  absl::StatusOr<std::span<const TextRange>> Of(size_t message, size_t next) {
+    EVENKEEL_ASSIGN_OR_RETURN(const Count before, CountOf(message));
+    EVENKEEL_ASSIGN_OR_RETURN(const Count through, CountOf(message + 1));
+    EVENKEEL_ASSIGN_OR_RETURN(const Count before_next, CountOf(next));
+    const size_t end = std::min(through.blocks, before_next.blocks);
+    if (!before.is_stable || !before_next.is_stable || end < before.blocks) {
+      return absl::InvalidArgumentError(
+          "the chat template changes the generation blocks of earlier turns once others follow, so it cannot "
+          "be "
+          "determined which of them belong to this turn; use processor.labels: assistant or all");
+    }
+    return blocks_.subspan(before.blocks, end - before.blocks);
+  }
+
+ private:
+  struct Count {
+    size_t blocks = 0;
+    bool is_stable = false;  // they are the first ones of the whole conversation, with the same texts
+  };
+
+  absl::StatusOr<Count> CountOf(size_t messages) {
+    std::optional<Count>& count = counts_[messages];
+    if (count.has_value()) return *count;
+    RenderedChat part;
+    EVENKEEL_RETURN_IF_ERROR(chat_template_.Render(chat_, messages, /*add_generation_prompt=*/false, part));
+    // A block may be noted beyond the end of the text, where it is cut (a macro whose result is stripped).
+    const auto is_same = [&](const TextRange& a, const TextRange& b) {
+      return text_.substr(b.begin, b.end - b.begin)
+          .starts_with(std::string_view(part.text).substr(a.begin, a.end - a.begin));
+    };
+    count = {part.generated.size(),
+             part.generated.size() <= blocks_.size() &&
+                 std::equal(part.generated.begin(), part.generated.end(), blocks_.begin(), is_same)};
+    return *count;
+  }
+
+  const ChatTemplate& chat_template_;
+  const EvenkeelChat& chat_;
+  const std::string_view text_;
+  const std::span<const TextRange> blocks_;
+  std::vector<std::optional<Count>> counts_;  // of the first n messages
+};
+
 std::string_view WithoutTrailingSpace(std::string_view text) {
   const size_t end = text.find_last_not_of(" \t\r\n");
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -347,6 +414,7 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
   for (size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].role == Role::kAssistant) last = i;
   }
+  BlocksOfTurns blocks_of_turns(chat_template, chat, turns.size() + turns_before, out.text, blocks);
   for (size_t i = 0; i < turns.size(); ++i) {
     float weight = 1;
     if (labels_ == "data") {
@@ -358,17 +426,19 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
       continue;
     }
     const size_t message = i + turns_before;
+    if (chat_template.has_generation()) {
+      const size_t next = turns_before + NextAssistant(turns, i);
+      const absl::StatusOr<std::span<const TextRange>> own = blocks_of_turns.Of(message, next);
+      if (!own.ok()) return AddContext(own.status(), absl::StrCat("turn ", i));
+      for (const TextRange& block : *own) {
+        if (block.begin < block.end) out.trained.push_back({block, weight});
+      }
+      continue;
+    }
     absl::StatusOr<TextRange> range =
         RangeOfTurn(chat_template, chat, message, turns.size() + turns_before, out);
     if (!range.ok()) return AddContext(range.status(), absl::StrCat("turn ", i));
-    if (!chat_template.has_generation()) {
-      out.trained.push_back({*range, weight});
-      continue;
-    }
-    for (const TextRange& block : blocks) {
-      const TextRange both{std::max(block.begin, range->begin), std::min(block.end, range->end)};
-      if (both.begin < both.end) out.trained.push_back({both, weight});
-    }
+    out.trained.push_back({*range, weight});
   }
   return absl::OkStatus();
 }
@@ -429,6 +499,15 @@ absl::StatusOr<TextRange> TemplatedChat::RangeOfTurn(const ChatTemplate& chat_te
       absl::StrCat("the chat template changes this turn once others follow it, ", kAdvice));
 }
 
+bool TemplatedChat::HasBlocks() const {
+  const auto has_blocks = [](const std::unique_ptr<ChatTemplate>& one) {
+    return one != nullptr && one->has_generation();
+  };
+  return has_blocks(default_) || has_blocks(tool_use_) ||
+         std::any_of(of_media_.begin(), of_media_.end(),
+                     [&](const auto& own) { return has_blocks(own.second); });
+}
+
 void TemplatedChat::AddTo(CanonicalText& text) const {
   const auto digest = [](std::string_view of) {
     Digester digester;
@@ -436,6 +515,8 @@ void TemplatedChat::AddTo(CanonicalText& text) const {
     return digester.Finish().Hex();
   };
   if (!labels_.empty()) text.Add("labels", labels_);
+  // Releases that cut blocks at a turn's last special token have no such line.
+  if ((labels_ == "data" || labels_ == "last_assistant") && HasBlocks()) text.Add("blocks", "whole");
   if (takes_weights_) text.Add("loss_weights", std::string_view("data"));
   if (!date_.empty()) text.Add("date", date_);
   text.Add("template", python_ != nullptr ? std::string("python") : digest(source_));

@@ -5,7 +5,8 @@
 // (MediumStyle::in_template). A template that accepts only texts gets that token in the text. Where a medium has a
 // template of its own (MediumStyle::own_template), conversations with it are written by that one, from parts.
 //
-// What is trained (processor.labels): the template's generation blocks, if it has them. Otherwise an
+// What is trained (processor.labels): the template's generation blocks, if it has them. A block belongs to the turn that it
+// begins in, and is trained as a whole. Otherwise an
 // assistant's turn begins where the rendering of the turns before it, with a generation prompt, ends, and
 // extends to the last special token of the turn; this requires that the rendering of the first turns is a
 // prefix of the rendering of more turns. If the template removes the beginning of a turn (reasoning) once
@@ -84,6 +85,7 @@ class TemplatedChat {
   absl::StatusOr<TextRange> RangeOfTurn(const ChatTemplate& chat_template, const EvenkeelChat& chat,
                                         size_t message, size_t num_messages,
                                         const TemplatedText& whole) const;
+  bool HasBlocks() const;  // one of the templates has generation blocks
   uint64_t LastSpecialEnd(std::string_view text, std::span<const uint64_t> spelled, TextRange within) const;
 
   std::shared_ptr<PythonProcesses> python_;  // that renders; null: a template does

@@ -81,13 +81,12 @@ def test_a_batch_is_that_of_ms_swift(step_of, name):
     if name != "weights":
         assert differing(ours, theirs) == {}
         return
-    # With weights nothing after a turn's last special token is trained, and that token has the weight of the turn, which
-    # ms-swift gives the text alone.
+    # What ends a turn has the weight of the turn, which ms-swift gives the text alone.
     ours["loss_scale"] = inputs.loss_weights(step, 0, ours["labels"])
     ends, breaks = turn_ends(theirs)
-    weighted = [i for i in ends if ours["loss_scale"][0, i] != 1]
-    assert len(weighted) == 2 and len(breaks) == 4
-    assert differing(ours, theirs) == {"labels": breaks, "loss_scale": sorted(weighted + breaks)}
+    weighted = [i for i in sorted(ends + breaks) if ours["loss_scale"][0, i] != 1]
+    assert len(weighted) == 4 and len(breaks) == 4
+    assert differing(ours, theirs) == {"loss_scale": weighted}
 
 
 def test_a_batch_is_that_of_llama_factory(step_of):
@@ -97,10 +96,7 @@ def test_a_batch_is_that_of_llama_factory(step_of):
     ours, = next(evenkeel.llamafactory.BatchGenerator(iter([step]), model))
     # With a mask transformers looks for packed documents under flash attention alone, so ours has none.
     assert set(theirs.pop("attention_mask")["values"]) == {1}
-    # With weights nothing after a turn's last special token is trained.
-    _, breaks = turn_ends(theirs)
-    assert len(breaks) == 4
-    assert differing(ours, theirs) == {"labels": breaks, "loss_weights": breaks}
+    assert differing(ours, theirs) == {}
 
 
 @pytest.mark.parametrize("name", list(golden.PACKED))

@@ -392,6 +392,86 @@ TEST(TemplatedChat, TrainsOnTheTurnsThatTheDataName) {
   }
 }
 
+// What one turn contributes, for templates that end blocks, or begin them, elsewhere than at the turn's last special token.
+struct BlockCase {
+  std::string name;
+  std::string assistant;  // how an assistant's turn is written
+  std::string end;        // of the template
+  std::string before;     // trained, around the content
+  std::string after;
+};
+
+const BlockCase kBlockCases[] = {
+    {"a line break after the special token",
+     "<|im_start|>assistant\n{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}",
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", "", "<|im_end|>\n"},
+    {"the heading too",
+     "{% generation %}<|im_start|>assistant\n{{ m.content }}<|im_end|>\n{% endgeneration %}",
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", "<|im_start|>assistant\n",
+     "<|im_end|>\n"},
+    {"no generation prompt",
+     "{% generation %}<|im_start|>assistant\n{{ m.content }}<|im_end|>\n{% endgeneration %}", "",
+     "<|im_start|>assistant\n", "<|im_end|>\n"},
+    {"an end of the text where no prompt follows",
+     "<|im_start|>assistant\n{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}",
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}<|im_start|>{% endif %}", "",
+     "<|im_end|>\n"},
+    {"two blocks, one of them after the special token",
+     "<|im_start|>assistant\n{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>{% generation %}\n"
+     "{% endgeneration %}",
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", "", "\n"},
+    {"a block that a turn has only while it is the last",
+     "<|im_start|>assistant\n{% if loop.last and messages | length < 4 %}{% generation %}<think>"
+     "{% endgeneration %}{% endif %}{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}",
+     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", "", "<|im_end|>\n"},
+};
+
+TEST(TemplatedChat, KeepsGenerationBlocksWholeWhateverTheLabels) {
+  for (const BlockCase& one : kBlockCases) {
+    SCOPED_TRACE(one.name);
+    const std::string folder = Folder(
+        {{"chat_template.jinja", "{% for m in messages %}{% if m.role == 'assistant' %}" + one.assistant +
+                                     "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                                     "{% endif %}{% endfor %}" +
+                                     one.end}});
+    auto builder = Load(SpecOf(folder));
+    ASSERT_TRUE(builder.ok()) << builder.status();
+    Conversation chat = TwoRounds();
+    const auto trained = [&](const std::string& labels) {
+      const auto sequence = Built(SpecOf(folder, labels), chat);
+      EXPECT_TRUE(sequence.ok()) << labels << ": " << sequence.status();
+      return sequence.ok() ? Trained(*sequence) : Ids();
+    };
+    const auto text_of = [&](const std::string& content) { return one.before + content + one.after; };
+    const Ids both = trained("");
+    EXPECT_EQ(trained("data"), both);
+    const Ids last = trained("last_assistant");
+    EXPECT_THAT(last, testing::Not(testing::IsEmpty()));
+    chat.turns[1].trained = TrainedByData::kNo;
+    EXPECT_EQ(trained("data"), last);
+    chat.turns[1].trained = TrainedByData::kYes;
+    chat.turns[3].trained = TrainedByData::kNo;
+    Ids first = trained("data");
+    first.insert(first.end(), last.begin(), last.end());
+    EXPECT_EQ(first, both) << "each block belongs to one turn";
+    if (one.after != "\n") {  // of two blocks the ids are not those of their joined texts
+      EXPECT_EQ(last, IdsOf(**builder, text_of("Boats.")));
+    }
+  }
+}
+
+TEST(TemplatedChat, RefusesBlocksThatChangeOnceOthersFollow) {
+  const std::string folder = Folder({{"chat_template.jinja",
+                                      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == "
+                                      "'assistant' %}{% generation %}{{ messages "
+                                      "| length }}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ "
+                                      "m.content }}<|im_end|>{% endif %}\n"
+                                      "{% endfor %}"}});
+  EXPECT_THAT(MessageOf(Built(SpecOf(folder, "data"), TwoRounds()).status()),
+              HasSubstr("turn 1: the chat template changes the generation blocks of earlier turns"));
+  EXPECT_TRUE(Built(SpecOf(folder), TwoRounds()).ok());
+}
+
 TEST(TemplatedChat, GivesTokensTheWeightsOfTheirTurns) {
   ProcessorSpec spec = SpecOf(Folder({{"chat_template.jinja", kChatMl}}), "data");
   Conversation chat = TwoRounds();
@@ -438,6 +518,22 @@ TEST(TemplatedChat, DigestFollowsTheTemplateTheDateAndTheLabels) {
   EXPECT_NE(digest(other), first);
   std::ofstream(spec.tokenizer + "/chat_template.jinja") << kChatMl << " ";
   EXPECT_NE(digest(spec), first);
+}
+
+TEST(TemplatedChat, DigestsOfLabelsThatChooseBlocksSayThatBlocksAreWhole) {
+  const auto lines = [](const std::string& source, const std::string& labels) {
+    CanonicalText text("test");
+    (*Load(SpecOf(Folder({{"chat_template.jinja", source}}), labels)))->AddTo(text);
+    return text.text();
+  };
+  const std::string blocks =
+      "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}";
+  for (const std::string labels : {"data", "last_assistant"}) {
+    EXPECT_THAT(lines(blocks, labels), HasSubstr("blocks=whole\n"));
+    EXPECT_THAT(lines(kChatMl, labels), testing::Not(HasSubstr("blocks")));
+  }
+  for (const std::string labels : {"", "all"})
+    EXPECT_THAT(lines(blocks, labels), testing::Not(HasSubstr("blocks")));
 }
 
 TEST(CheckpointTokens, AreThoseThatItsFilesName) {
