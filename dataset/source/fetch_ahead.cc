@@ -24,10 +24,12 @@ namespace evenkeel::dataset {
 namespace {
 
 // Pieces of runs are fetched while at least kMinShare of their bytes are read, by an exponential mean with the factor kForget.
-// Below that, one range in kProbeEvery still fetches its piece, to see whether the share has changed.
+// Below that, a piece is still fetched after kProbeAfter times its bytes, and at least as many bytes as all runs of a window
+// have, were read range by range, to see whether the share has changed. So at most a twentieth more is fetched than is read,
+// whatever the sizes of ranges and pieces.
 constexpr double kMinShare = 0.3;
 constexpr double kForget = 0.1;
-constexpr uint64_t kProbeEvery = 64;
+constexpr uint64_t kProbeAfter = 20;
 
 class FetchAheadSource : public SourceOver {
  public:
@@ -121,6 +123,8 @@ class FetchAheadSource : public SourceOver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Releases kept pieces, the oldest first, until `bytes` more fit, or no piece is left to release.
   void MakeRoomFor(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The kept piece that has been kept longest; there is one.
+  void ReleaseOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t BusyBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_bytes_ - idle_bytes_; }
   bool MayBeCached(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Without what was announced.
@@ -155,7 +159,8 @@ class FetchAheadSource : public SourceOver {
   std::list<std::shared_ptr<Request>> idle_ ABSL_GUARDED_BY(mutex_);  // the oldest first
   Pieces pieces_ ABSL_GUARDED_BY(mutex_);
   double share_ ABSL_GUARDED_BY(mutex_) = 1;  // of pieces' bytes that are read
-  uint64_t probes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t alone_bytes_ ABSL_GUARDED_BY(mutex_) =
+      0;  // read range by range since the last piece, below kMinShare
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<uint64_t, uint64_t>, Ranges::iterator> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> changed_ ABSL_GUARDED_BY(mutex_);  // objects that the cache has old bytes of
@@ -339,10 +344,12 @@ void FetchAheadSource::Attach(const std::shared_ptr<Request>& request, Ranges::i
 }
 
 void FetchAheadSource::MakeRoomFor(uint64_t bytes) {
-  while (!idle_.empty() && used_bytes_ + bytes > options_.budget_bytes) {
-    const std::shared_ptr<Request> oldest = idle_.front();  // of which the list lets go
-    Release(oldest);
-  }
+  while (!idle_.empty() && used_bytes_ + bytes > options_.budget_bytes) ReleaseOldest();
+}
+
+void FetchAheadSource::ReleaseOldest() {
+  const std::shared_ptr<Request> oldest = idle_.front();  // of which the list lets go
+  Release(oldest);
 }
 
 bool FetchAheadSource::HasWork() const {
@@ -380,6 +387,7 @@ std::shared_ptr<FetchAheadSource::Request> FetchAheadSource::TakeRequest() {
   request->is_piece = MakePiece(*request, *first);
   Add(request, first);
   AddNeighbours(request, first);
+  if (!request->is_piece && share_ < kMinShare) alone_bytes_ += request->read_bytes;
   MakeRoomFor(request->end - request->begin);
   used_bytes_ += request->end - request->begin;
   if (request->is_piece) pieces_.emplace(std::pair(request->address, request->begin), request);
@@ -390,14 +398,20 @@ bool FetchAheadSource::MakePiece(Request& request, const Ranges::value_type& ran
   const RunBounds& run = range.second.run;
   const uint64_t bytes = run.end - run.begin;
   if (run.at_a_time == 0 || bytes > options_.budget_bytes / 2 / run.at_a_time) return false;
-  if (share_ < kMinShare && ++probes_ % kProbeEvery != 0) return false;
   const uint64_t pieces = (bytes + options_.max_piece_bytes - 1) / options_.max_piece_bytes;
   const uint64_t piece = (bytes + pieces - 1) / pieces;
   const uint64_t begin = run.begin + (request.begin - run.begin) / piece * piece;
   const uint64_t end = std::max(std::min(begin + piece, run.end), request.end);
+  const bool is_probe = share_ < kMinShare;
+  if (is_probe && alone_bytes_ < std::max(kProbeAfter * (end - begin), bytes * run.at_a_time)) return false;
   // It is there already, without the last bytes of a range that crosses its end.
   if (pieces_.contains({request.address, begin})) return false;
   if (BusyBytes() + (end - begin) > options_.budget_bytes) return false;
+  if (is_probe) {
+    // As many bytes as a window has were read since the last probe, so no more of it will be read, and its share counts.
+    while (!idle_.empty()) ReleaseOldest();
+    alone_bytes_ = 0;
+  }
   request.begin = begin;
   request.end = end;
   return true;

@@ -7,7 +7,8 @@
 //
 // In an order of blocks, a range comes with the run that it is a part of (ByteRange). If the runs of a window fit into half
 // of the budget, a piece of the run is fetched at once, and kept for neighbours that are announced later, as long as there
-// is room. Where many workers share the data, each reads few of a piece's ranges; then ranges are fetched alone again.
+// is room. Where many workers share the data, each reads few of a piece's ranges; then ranges are fetched alone again, and a
+// piece now and then, to see whether that has changed.
 //
 // With a cache on a disk, ranges are looked for there before they are requested, and kept there afterwards.
 //

@@ -53,6 +53,13 @@ class SlowStore : public ByteSource {
     MutexLock lock(mutex_);
     while (reads_.size() < count) changed_.Wait(mutex_);
   }
+  // Until the last read has the byte at `offset`.
+  void WaitForReadOf(uint64_t offset) {
+    MutexLock lock(mutex_);
+    while (reads_.empty() || offset < reads_.back().offset ||
+           offset >= reads_.back().offset + reads_.back().size)
+      changed_.Wait(mutex_);
+  }
   uint64_t most_at_once() {
     MutexLock lock(mutex_);
     return most_at_once_;
@@ -313,6 +320,44 @@ TEST(FetchAhead, FetchesRangesAloneWhereOthersReadTheRest) {
   }
   for (const SlowStore::Read& read : ahead.store->reads()) bytes += read.size;
   EXPECT_LT(bytes, 200 * 4000 / 5) << "one range in forty is read, so that whole pieces do not pay";
+}
+
+// Runs of 4,000 bytes, of which the first `count` ranges of 100 bytes are read, one at a time.
+void ReadRunsOf(const Ahead& ahead, uint64_t first_run, uint64_t num_runs, uint64_t count) {
+  for (uint64_t run = first_run; run < first_run + num_runs; ++run) {
+    const uint64_t begin = run * 4000;
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t offset = begin + i * 100;
+      const auto expected = ahead.source->Expect({InRun(offset, 100, begin, begin + 4000)}, run);
+      ahead.store->WaitForReadOf(offset);
+      EXPECT_TRUE(ahead.Read(kObject, offset, 100).ok());
+    }
+  }
+}
+
+TEST(FetchAhead, FetchesPiecesAgainAfterATwentiethOfTheirBytesWasReadAlone) {
+  Ahead ahead({.budget_bytes = 40'000, .max_gap = 0, .max_piece_bytes = 4000});
+  ReadRunsOf(ahead, 0, 200, 1);  // it learns that a fortieth is read
+  const size_t before = ahead.store->reads().size();
+  constexpr uint64_t kRuns = 3000;
+  ReadRunsOf(ahead, 200, kRuns, 1);
+  uint64_t bytes = 0, pieces = 0;
+  const std::vector<SlowStore::Read> reads = ahead.store->reads();
+  for (size_t i = before; i < reads.size(); ++i) {
+    bytes += reads[i].size;
+    pieces += reads[i].size == 4000 ? 1 : 0;
+  }
+  EXPECT_GE(pieces, 2) << "the share may have changed";
+  EXPECT_LE(bytes, kRuns * 100 * 106 / 100);
+}
+
+TEST(FetchAhead, FetchesPiecesOnceMoreIsRead) {
+  Ahead ahead({.budget_bytes = 40'000, .max_gap = 0, .max_piece_bytes = 4000});
+  ReadRunsOf(ahead, 0, 200, 1);
+  ReadRunsOf(ahead, 200, 200, 40);  // 800,000 bytes: ten probes if need be
+  const size_t before = ahead.store->reads().size();
+  ReadRunsOf(ahead, 400, 20, 40);
+  EXPECT_EQ(ahead.store->reads().size() - before, 20) << "a request for each run";
 }
 
 TEST(FetchAhead, ForgetsPiecesOfAnObjectThatChanged) {
