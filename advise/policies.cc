@@ -1,6 +1,7 @@
 // The table of policies, and how a policy is turned into a job and planner options.
 #include "advise/policies.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "reorder/by_name.h"
@@ -46,6 +47,7 @@ constexpr Policy kPolicies[] = {
      .llm = kWithoutMoving,
      .encoders = kWithoutMoving,
      .order = "local_search"},
+    {.name = "job", .summary = "what the job says", .as_job = true},
 };
 
 std::string AlgorithmOf(Balancing balancing, Batching batching) {
@@ -64,6 +66,16 @@ std::string AlgorithmOf(Balancing balancing, Batching batching) {
       return "balance_without_moving";
   }
   return "none";
+}
+
+// Of the llm, and enough for the alignment of every sample.
+uint64_t TokensOfBin(const Job& job) {
+  for (const BinCapacity& capacity : job.batch.pack.capacities) {
+    if (capacity.phase != Phase::kLlm.name()) continue;
+    const uint64_t align = std::max(1u, job.microbatch.align);
+    return (capacity.length + align - 1) / align * align;
+  }
+  return 0;
 }
 
 StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
@@ -85,7 +97,14 @@ std::string PolicyNames() { return reorder::NamesOf(kPolicies); }
 
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const reorder::DummyItems& dummies) {
+  if (policy.as_job) return reorder::MakePlan(job, samples, dummies);
   Job by_policy = job;
+  StepSamples opened;
+  if (!samples.bin_begin.empty()) {
+    opened = {.step = samples.step, .refs = samples.refs, .lengths = samples.lengths};
+    by_policy.microbatch.capacity_tokens = TokensOfBin(job);
+  }
+  const StepSamples& drawn = samples.bin_begin.empty() ? samples : opened;
   for (PhaseSpec& spec : by_policy.phases) {
     const bool is_llm = spec.phase == Phase::kLlm;
     spec.algorithm = AlgorithmOf(is_llm ? policy.llm : policy.encoders, spec.batching);
@@ -95,8 +114,8 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
   reorder::PlanOptions options;
   options.microbatches_in_order = policy.in_order;
   options.microbatch_order = std::string(policy.order);
-  if (!policy.shuffled) return reorder::MakePlan(by_policy, samples, dummies, options);
-  return reorder::MakePlan(by_policy, Shuffled(samples, job.seed + samples.step + 1), dummies, options);
+  if (!policy.shuffled) return reorder::MakePlan(by_policy, drawn, dummies, options);
+  return reorder::MakePlan(by_policy, Shuffled(drawn, job.seed + drawn.step + 1), dummies, options);
 }
 
 }  // namespace evenkeel::advise

@@ -35,6 +35,7 @@ struct Policy {
   bool in_order = false;             // samples fill each rank's microbatches in their order
   bool shuffled = false;             // samples are shuffled first
   std::string_view order = "given";  // of the microbatches of a pipeline
+  bool as_job = false;               // the job's own algorithms, and its bins; all of the above is left out
 };
 
 // All policies, the simplest first.
@@ -42,7 +43,8 @@ std::span<const Policy> Policies();
 const Policy* FindPolicy(std::string_view name);  // null: no policy has this name
 std::string PolicyNames();
 
-// Plans with the policy's algorithms instead of the job's. Errors of MakePlan.
+// Plans with the policy's algorithms instead of the job's. Bins that the job has packed are opened, and their capacity is
+// that of a microbatch, but for the policy `job`. Errors of MakePlan.
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const reorder::DummyItems& dummies);
 

@@ -82,6 +82,20 @@ std::map<std::string, double> Compare(const Scene& scene, std::vector<SampleLeng
   return seconds;
 }
 
+TEST(Policies, OnlyTheJobsOwnKeepsBins) {
+  Job job = MakeJob({});
+  job.batch.pack = {.bins = 2 * static_cast<uint32_t>(job.phases[0].ranks.size()),
+                    .capacities = {{"llm", 100000}}};
+  StepSamples drawn = StepOf(reorder::DrawOmniTrace(3, 3000), 0, 8 * job.batch.pack.bins);
+  for (uint32_t b = 0; b <= job.batch.pack.bins; ++b) drawn.bin_begin.push_back(8 * b);
+  const auto by_job = PlanByPolicy(*FindPolicy("job"), job, drawn, {});
+  ASSERT_TRUE(by_job.ok()) << by_job.status();
+  EXPECT_EQ(by_job->num_microbatches, 2u);
+  const auto free = PlanByPolicy(*FindPolicy("post_balancing"), job, drawn, {});
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_FALSE(reorder::PlanCheck(job, drawn, *free).ok()) << "bins are split";
+}
+
 TEST(StepModel, PostBalancingEveryPhaseBeatsTheLlmAloneBeatsNothing) {
   for (uint64_t seed : {1, 2, 3}) {
     auto seconds = Compare({}, reorder::DrawOmniTrace(seed, 3000));
