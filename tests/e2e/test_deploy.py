@@ -1,6 +1,7 @@
 """deploy/: what it says of the worker is what the worker does."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -13,12 +14,14 @@ import yaml
 
 import certificates
 import harness
+import media
 import prometheus
 
 DEPLOY = harness.ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 TRUSTED = KUBERNETES / "trusted-data-network"
 GPU_NODES = KUBERNETES / "gpu-nodes"
+INDEX = KUBERNETES / "index"
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -55,7 +58,7 @@ def size(text):
 
 def test_every_file_is_used():
     named = set()
-    for folder in (KUBERNETES, KUBERNETES / "monitoring", TRUSTED, GPU_NODES):
+    for folder in (KUBERNETES, KUBERNETES / "monitoring", TRUSTED, GPU_NODES, INDEX):
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
         named |= {folder / patch["path"] for patch in kustomization.get("patches", [])}
         named |= {folder / "kustomization.yaml", *(folder / name for name in kustomization["resources"])}
@@ -143,6 +146,104 @@ def test_workers_of_gpu_nodes_are_the_fleet_s_in_another_place():
         port["containerPort"] -= 10
     assert ours == theirs
     assert own["resources"]["requests"] == own["resources"]["limits"] and own["resources"]["limits"]["cpu"].isdigit()
+
+
+def index_jobs():
+    """(the job of the parts, the job that merges them)."""
+    parts, merge = documents(INDEX)
+    assert (parts["kind"], merge["kind"]) == ("Job", "Job")
+    return parts["spec"], merge["spec"]
+
+
+def index_command(spec, environment, job):
+    """What a pod runs, with this job file: (words, environment)."""
+    found, = spec["template"]["spec"]["containers"]
+    values = {one["name"]: one.get("value", "2") for one in found["env"]} | environment
+    if "command" in found:
+        assert found["command"] == ["sh", "-c"]
+        words = ["sh", "-c", found["args"][0].replace("evenkeel", f'"{harness.binary()}"', 1)]
+    else:
+        words = [harness.binary(), *(re.sub(r"\$\((\w+)\)", lambda name: values[name[1]], word) for word in found["args"])]
+    return [word.replace("/etc/evenkeel/job/job.yaml", str(job)) for word in words], {**os.environ, **values}
+
+
+def test_index_pods_are_confined_and_are_no_workers():
+    labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    for spec in index_jobs():
+        found, = spec["template"]["spec"]["containers"]
+        assert found["securityContext"] == container()["securityContext"]
+        assert spec["template"]["spec"]["securityContext"] == pod()["securityContext"]
+        assert spec["template"]["spec"]["automountServiceAccountToken"] is False
+        assert not labels.items() <= spec["template"]["metadata"]["labels"].items()
+        mounts = {mount["name"]: mount for mount in found["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in spec["template"]["spec"]["volumes"]}
+        assert mounts.keys() == volumes.keys() and not mounts["data"].get("readOnly")
+        assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "evenkeel-data"}
+        assert spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] == found["name"]
+        assert spec["template"]["spec"]["restartPolicy"] == "Never", "a policy for failures needs it"
+
+
+def test_parts_and_merge_are_alike_but_for_what_they_run():
+    parts, merge = index_jobs()
+    assert merge["suspend"] is True and "suspend" not in parts
+    ours, theirs = (spec["template"]["spec"] for spec in (parts, merge))
+    for spec in (ours, theirs):
+        found, = spec["containers"]
+        found.pop("args"), found.pop("command", None)
+        found["env"] = [one for one in found["env"] if one["name"] != "PARTS"]
+    assert ours == theirs
+
+
+def test_every_part_is_one_of_as_many_as_there_are_pods():
+    parts, _ = index_jobs()
+    found, = parts["template"]["spec"]["containers"]
+    count, = [one["value"] for one in found["env"] if one["name"] == "PARTS"]
+    assert parts["completionMode"] == "Indexed" and parts["completions"] == parts["parallelism"] == int(count)
+    options = harness.run("index", "--help").stdout
+    for flag in re.findall(r"--[a-z-]+", found["args"][0]):
+        assert flag in options
+
+
+def test_the_pods_of_an_index_make_it(tmp_path):
+    media.write_mixed_shards(tmp_path, "a", 3, 16, seed=3)
+    damaged = (tmp_path / "a-001.tar").read_bytes()
+    (tmp_path / "a-001.tar").write_bytes(damaged[:len(damaged) // 2])
+    datasets = [("a", "a-{000..002}.tar", 1)]
+    job = harness.write_job(tmp_path / "job.yaml", datasets, ranks=1, batch="{samples: 4}")
+    alone = harness.write_job(tmp_path / "alone.yaml", datasets, ranks=1, batch="{samples: 4}", index="alone")
+    made = harness.run("index", "--job", alone, check=False)
+    parts, merge = index_jobs()
+    for number in range(3):
+        words, environment = index_command(parts, {"PARTS": "3", "JOB_COMPLETION_INDEX": str(number)}, job)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    words, environment = index_command(merge, {}, job)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == made.returncode == 5 and "0 measured again, 3 unchanged" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == made.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1].startswith("digest")
+    harness.run("plan", "--job", job, "--step", 0)
+
+
+def test_the_commands_for_an_index_name_what_is_there():
+    text = (harness.ROOT / "docs" / "deploy.md").read_text()
+    section = text.split("## An index in parts", 1)[1].split("\n## ", 1)[0]
+    names = {document["metadata"]["name"] for document in documents(INDEX)}
+    assert set(re.findall(r"job/([a-z-]+)", section)) == names
+    for spec in index_jobs():
+        maps = [volume["configMap"]["name"] for volume in spec["template"]["spec"]["volumes"] if "configMap" in volume]
+        assert f"create configmap {maps[0]} --from-file=job.yaml" in section
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_makes_both_jobs_of_an_index():
+    made = subprocess.run(["kubectl", "kustomize", INDEX], capture_output=True, text=True, check=True).stdout
+    found = list(yaml.safe_load_all(made))
+    assert [document["kind"] for document in found] == ["Job", "Job"]
+    image, = yaml.safe_load((INDEX / "kustomization.yaml").read_text())["images"]
+    for document in found:
+        container, = document["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"{image['newName']}:{image['newTag']}"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
