@@ -2,8 +2,8 @@
 
     torchrun --nproc_per_node 2 train_accelerate.py JOB CHECKPOINT STEPS
 
-With GPUs `accelerate launch --num_processes 2` does the same; without them it starts one process, which trains the share of
-rank 0 alone. Saves with save_state into the folder checkpoint after every second step and goes on from it.
+With GPUs `accelerate launch --num_processes 2` does the same; without them it starts one process, and the loader refuses a
+job of two ranks. Saves with save_state into the folder checkpoint after every second step and goes on from it.
 """
 import os
 import sys

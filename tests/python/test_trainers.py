@@ -101,6 +101,19 @@ def test_a_trainer_has_the_plain_losses_and_resumes(template, folder, plain, exa
     assert second[-(STEPS // 2):] == whole[STEPS // 2:] and second[:-(STEPS // 2)] in ([], first)
 
 
+def test_a_launcher_that_starts_one_process_is_refused(folder):
+    """Accelerate's, on a machine without GPUs."""
+    pytest.importorskip("accelerate")
+    package = str(pathlib.Path(evenkeel.__file__).absolute().parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", EXAMPLES / "train_accelerate.py",
+         folder / "ranks-2.yaml", folder / "model", str(STEPS)], cwd=folder, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "PYTHONPATH": package, "EVENKEEL_BIN": jobs.BINARY, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime"),
+             "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+    assert done.returncode != 0 and "the training has 1 process" in done.stderr, done.stderr[-3000:]
+    assert "the job has 2 ranks (ranks 0-1)" in done.stderr
+
+
 def test_zero_of_every_stage_has_the_plain_losses(template, folder, plain):
     pytest.importorskip("deepspeed")
     for stage in (1, 3):  # 2 is the example's default
