@@ -44,7 +44,7 @@ const Policy* FindPolicy(std::string_view name);  // null: no policy has this na
 std::string PolicyNames();
 
 // Plans with the policy's algorithms instead of the job's. Bins that the job has packed are opened, and their capacity is
-// that of a microbatch, but for the policy `job`. Errors of MakePlan.
+// that of a microbatch, except for the policy `job`. Errors of MakePlan.
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const reorder::DummyItems& dummies);
 
