@@ -1,4 +1,5 @@
-// What putting heavy samples together (`order.level`) brings, and what it does to neighbouring steps. Prints a table.
+// What putting heavy samples together (`order.level`, and `order.heavy` with packed bins) brings, and what it does to
+// neighbouring steps. Prints two tables.
 //
 //     cmake --preset release -DEVENKEEL_BENCH=ON && ninja -C build/release bench_heavy_samples
 //     build/release/bench/bench_heavy_samples
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "dataset/order/draw_order.h"
+#include "stream/bin_packer.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
@@ -96,6 +98,59 @@ std::vector<float> InOrder(const std::vector<float>& share, uint32_t samples, ui
   return out;
 }
 
+// Chats of some hundred tokens, and documents of up to a whole bin, about one in twenty.
+std::vector<SampleLengths> DrawTexts(uint64_t seed, size_t samples) {
+  reorder::Random random(seed);
+  std::vector<SampleLengths> out(samples);
+  for (SampleLengths& lengths : out) {
+    const bool is_document = random.Length(0, 1, 1, 16) > 4;
+    lengths.llm_length = is_document ? random.Length(8, 0.6, 1000, 8192) : random.Length(5.5, 0.8, 20, 2000);
+  }
+  return out;
+}
+
+// Steps of packed bins: attention, the square of each sample's length, is what bins of alike lengths differ in.
+void PrintBins() {
+  constexpr size_t kWindow = 65536, kWindows = 4;
+  std::printf(
+      "\n| bins a step | heavy | sum of step times (attention) over ideal | deviation of a step's attention "
+      "| "
+      "correlation of neighbouring steps |\n|---|---|---|---|---|\n");
+  for (const uint32_t bins : {16u, 64u}) {
+    for (const double heavy : {0.0, 2.0, 4.0, 8.0}) {
+      Job job;
+      job.phases.push_back({.phase = Phase::kLlm, .ranks = {0}});
+      job.batch.pack = {.bins = bins, .capacities = {{"llm", 8192}}};
+      job.order.heavy = heavy;
+      const stream::BinPacker packer = *stream::BinPacker::Make(job);
+      std::vector<double> sums;
+      double times = 0, ideal = 0;
+      for (uint64_t window = 0; window < kWindows; ++window) {
+        const std::vector<SampleLengths> lengths = DrawTexts(window + 1, kWindow);
+        const auto packed = *packer.Pack(lengths, window);
+        for (size_t begin = 0; begin < packed.size(); begin += bins) {
+          double sum = 0, most = 0;
+          for (size_t b = begin; b < begin + bins; ++b) {
+            double attention = 0;
+            for (uint32_t s : packed[b]) attention += std::pow(lengths[s].llm_length, 2);
+            sum += attention;
+            most = std::max(most, attention);
+          }
+          sums.push_back(sum);
+          times += most;
+          ideal += sum / bins;
+        }
+      }
+      double mean = 0, variance = 0;
+      for (double sum : sums) mean += sum / static_cast<double>(sums.size());
+      for (double sum : sums)
+        variance += (sum / mean - 1) * (sum / mean - 1) / static_cast<double>(sums.size());
+      std::printf("| %u | %g | %.3f | %.3f | %.3f |\n", bins, heavy, times / ideal, std::sqrt(variance),
+                  Correlation(sums));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -117,4 +172,5 @@ int main() {
       }
     }
   }
+  PrintBins();
 }
