@@ -2,9 +2,14 @@
 #include "advise/policies.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "core/status.h"
 #include "reorder/by_name.h"
+#include "reorder/item_phases.h"
+#include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 
 namespace evenkeel::advise {
@@ -24,7 +29,12 @@ constexpr Policy kPolicies[] = {
      .summary = "DistTrain: reordering within and across microbatches",
      .llm = kIntraMicrobatch,
      .in_order = true,
-     .order = "disttrain"},
+     .order = "disttrain",
+     .by_encoders = true},
+    {.name = "omnibal",
+     .summary = "OmniBal: samples packed into bins that are alike, dealt in turn",
+     .in_order = true,
+     .packs = true},
     {.name = "all_packed",
      .summary = "every phase balanced as if packed",
      .llm = kTailored,
@@ -47,7 +57,7 @@ constexpr Policy kPolicies[] = {
      .llm = kWithoutMoving,
      .encoders = kWithoutMoving,
      .order = "local_search"},
-    {.name = "job", .summary = "what the job says", .as_job = true},
+    {.name = "job", .summary = "the job's own algorithms, order and bins", .as_job = true},
 };
 
 std::string AlgorithmOf(Balancing balancing, Batching batching) {
@@ -87,6 +97,52 @@ StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
   return shuffled;
 }
 
+// What the packing sees of the samples: llm tokens, and what each encoder has of a sample.
+reorder::PackInput PackInputOf(const Job& job, const StepSamples& samples) {
+  std::vector<Phase> phases;
+  for (const PhaseSpec& spec : job.phases) phases.push_back(spec.phase);
+  const reorder::ItemPhases table(phases);
+  const uint32_t align = std::max(1u, job.microbatch.align);
+  reorder::PackInput input{.algorithm = "omnibal", .seed = job.seed + samples.step};
+  for (const Phase& phase : phases) {
+    reorder::PackPhase& packed = input.phases.emplace_back();
+    packed.phase = phase;
+    packed.lengths.assign(samples.lengths.size(), 0);
+    if (phase == Phase::kLlm) packed.capacity = job.microbatch.capacity_tokens;
+  }
+  for (size_t s = 0; s < samples.lengths.size(); ++s) {
+    for (size_t p = 0; p < phases.size(); ++p) {
+      if (phases[p] != Phase::kLlm) continue;
+      input.phases[p].lengths[s] = (samples.lengths[s].llm_length + align - 1) / align * align;
+    }
+    for (const SampleItem& item : samples.lengths[s].items) {
+      const std::optional<size_t> phase = table.Find(item);
+      if (phase.has_value()) input.phases[*phase].lengths[s] += item.lengths.cost_length;
+    }
+  }
+  input.devices = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size());
+  input.multiple = input.devices * std::max(1u, job.microbatch.count_multiple);
+  return input;
+}
+
+// The samples in the order of their bins. Bins are empty where there are too few samples for all ranks.
+absl::StatusOr<StepSamples> Packed(const Job& job, const StepSamples& samples) {
+  const reorder::PackInput input = PackInputOf(job, samples);
+  EVENKEEL_ASSIGN_OR_RETURN(const reorder::Packing packing, reorder::Pack(input));
+  std::vector<std::vector<uint32_t>> bins(packing.num_bins);
+  for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);
+  bins.resize(std::max<size_t>(1, (bins.size() + input.multiple - 1) / input.multiple) * input.multiple);
+  StepSamples packed{.step = samples.step, .bin_begin = {0}};
+  for (const std::vector<uint32_t>& bin : bins) {
+    for (uint32_t s : bin) {
+      packed.refs.push_back(samples.refs[s]);
+      packed.lengths.push_back(samples.lengths[s]);
+    }
+    packed.bin_begin.push_back(static_cast<uint32_t>(packed.refs.size()));
+  }
+  return packed;
+}
+
 }  // namespace
 
 std::span<const Policy> Policies() { return kPolicies; }
@@ -114,6 +170,11 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
   reorder::PlanOptions options;
   options.microbatches_in_order = policy.in_order;
   options.microbatch_order = std::string(policy.order);
+  options.llm_by_encoders = policy.by_encoders;
+  if (policy.packs) {
+    EVENKEEL_ASSIGN_OR_RETURN(const StepSamples packed, Packed(by_policy, drawn));
+    return reorder::MakePlan(by_policy, packed, dummies, options);
+  }
   if (!policy.shuffled) return reorder::MakePlan(by_policy, drawn, dummies, options);
   return reorder::MakePlan(by_policy, Shuffled(drawn, job.seed + drawn.step + 1), dummies, options);
 }

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/pipeline/pipeline_order.h"
+#include "reorder/pipeline/pipeline_model.h"
 
 namespace evenkeel::advise {
 namespace {
@@ -74,6 +74,12 @@ class Batches {
     for (size_t r = 0; r < ranks(); ++r) busiest = std::max(busiest, FlopsOf(r));
     return barrier_per_microbatch ? sum : busiest;
   }
+  // The busiest rank of every microbatch, over the mean rank.
+  double MaxOverMeanPerIndex() const {
+    double all = 0;
+    for (size_t r = 0; r < ranks(); ++r) all += FlopsOf(r);
+    return all > 0 ? FlopsOfBusiest(/*barrier_per_microbatch=*/true) * static_cast<double>(ranks()) / all : 1;
+  }
   // FLOPs of the busiest rank in this microbatch.
   double FlopsOfBusiest(size_t microbatch) const {
     double flops = 0;
@@ -112,8 +118,11 @@ class Step {
         plan_(plan),
         model_(model),
         machine_(machine),
-        passes_(1 + reorder::kBackwardOverForward + (machine.recompute ? 1 : 0)),
-        speed_(machine.peak_flops * machine.gpus_per_stage) {}
+        speed_(machine.peak_flops * machine.gpus_per_stage),
+        llm_(*job.phase(Phase::kLlm)),
+        encoders_(EncodersOf(job)),
+        pipeline_(job, llm_, encoders_, machine.recompute ? 1 : 0),
+        without_recompute_(job, llm_, encoders_) {}
 
   absl::StatusOr<StepFigures> Run() {
     EVENKEEL_RETURN_IF_ERROR(CheckMachine(machine_));
@@ -135,9 +144,37 @@ class Step {
   }
 
  private:
-  bool Pipelined() const { return job_.pipeline_stages > 1; }
+  static std::vector<const PhaseSpec*> EncodersOf(const Job& job) {
+    std::vector<const PhaseSpec*> encoders;
+    for (const PhaseSpec& spec : job.phases) {
+      if (spec.phase != Phase::kLlm) encoders.push_back(&spec);
+    }
+    return encoders;
+  }
+  bool Pipelined() const { return pipeline_.num_stages() > 1; }
+  // The encoder's place in the pipeline model; nullopt: the llm.
+  std::optional<size_t> EncoderOf(const Phase& phase) const {
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      if (encoders_[e]->phase == phase) return e;
+    }
+    return std::nullopt;
+  }
+  std::optional<size_t> EncoderOf(const Batches& batches) const { return EncoderOf(batches.plan().phase); }
   bool InPipeline(const Batches& encoder) const {
-    return Pipelined() && job_.phase(encoder.plan().phase)->runs == Runs::kOncePerMicrobatch;
+    return Pipelined() && pipeline_.ColumnOfEncoder(*EncoderOf(encoder)).has_value();
+  }
+  // On GPUs of its own.
+  bool IsApart(const Batches& batches) const {
+    return !IsLlm(batches) && AreApart(*encoders_[*EncoderOf(batches)], llm_);
+  }
+  // GPUs of one rank, all of its stages.
+  double GpusOf(const Batches& batches) const {
+    return static_cast<double>(machine_.gpus_per_stage) * (IsApart(batches) ? 1 : job_.pipeline_stages);
+  }
+  // A forward with its backward.
+  double PassesOf(const Batches& batches) const { return pipeline_.Seconds(EncoderOf(batches), 1); }
+  bool IsFrozen(const Batches& batches) const {
+    return job_.pipeline.PassOf(batches.plan().phase.name()).frozen;
   }
   static bool IsLlm(const Batches& batches) { return batches.plan().phase == Phase::kLlm; }
   const Batches& LlmBatches() const {
@@ -150,32 +187,44 @@ class Step {
     // Seconds of a rank as if it never waited. In a pipeline a rank's work is spread over its stages.
     double sum = 0, largest = 0;
     for (size_t r = 0; r < batches.ranks(); ++r) {
-      const double seconds = passes_ * batches.FlopsOf(r) / speed_ / (Pipelined() ? job_.pipeline_stages : 1);
+      const double seconds = PassesOf(batches) * batches.FlopsOf(r) / (machine_.peak_flops * GpusOf(batches));
       phase.seconds.push_back(seconds);
       sum += seconds;
       largest = std::max(largest, seconds);
     }
     if (sum > 0) phase.max_over_mean = largest * static_cast<double>(batches.ranks()) / sum;
+    phase.index_max_over_mean = batches.MaxOverMeanPerIndex();
     // Tokens with and without padding, for the share of padding.
     uint64_t tokens = 0, padded = 0;
     for (const Batch& batch : batches.all()) {
       tokens += batch.tokens;
       padded += batch.padded_tokens;
-      useful_ += batch.useful;
-      computed_ += batch.flops;
+      useful_ += without_recompute_.Seconds(EncoderOf(batches), batch.useful);
+      computed_ += pipeline_.Seconds(EncoderOf(batches), batch.flops);
     }
     if (padded > 0) phase.pad_ratio = 1 - static_cast<double>(tokens) / static_cast<double>(padded);
     tokens_ += tokens;
     padded_tokens_ += padded;
   }
 
-  // Encoders outside the pipeline run before the llm, and all GPUs of a rank work on its items.
+  // Encoders outside the pipeline run before the llm, and all GPUs of a rank work on its items. Those that an interleaved
+  // schedule hides run at the same time as the llm.
   void AddEncoders() {
     for (const Batches& batches : batches_) {
       if (IsLlm(batches) || InPipeline(batches)) continue;
-      figures_.iteration_seconds +=
-          passes_ * batches.FlopsOfBusiest(/*barrier_per_microbatch=*/true) / speed_ / job_.pipeline_stages;
+      const double seconds = PassesOf(batches) * batches.FlopsOfBusiest(/*barrier_per_microbatch=*/true) /
+                             (machine_.peak_flops * GpusOf(batches));
+      if (IsHidden(batches)) {
+        hidden_seconds_ = std::max(hidden_seconds_, seconds);
+        figures_.iteration_seconds += seconds / plan_.num_microbatches;  // before the llm begins
+      } else {
+        figures_.iteration_seconds += seconds;
+      }
     }
+  }
+  bool IsHidden(const Batches& encoder) const {
+    return Pipelined() && IsApart(encoder) &&
+           encoders_[*EncoderOf(encoder)]->runs == Runs::kOncePerMicrobatch;
   }
 
   absl::Status AddLlm() {
@@ -186,18 +235,19 @@ class Step {
       const bool barriers = std::any_of(job_.phases.begin(), job_.phases.end(), [](const PhaseSpec& spec) {
         return spec.phase != Phase::kLlm && spec.runs == Runs::kOncePerMicrobatch;
       });
-      figures_.iteration_seconds += passes_ * llm.FlopsOfBusiest(barriers) / speed_;
+      figures_.iteration_seconds += PassesOf(llm) * llm.FlopsOfBusiest(barriers) / speed_;
       return absl::OkStatus();
     }
     // With stages, every rank is a pipeline of its own, and the step ends with the slowest one.
     double slowest = -1;
     for (size_t r = 0; r < llm.ranks(); ++r) {
       EVENKEEL_ASSIGN_OR_RETURN(reorder::PipelineTimeline timeline, Pipeline(llm, r));
+      figures_.pipeline_bubble_share += timeline.bubble_share / static_cast<double>(llm.ranks());
       if (timeline.iteration_time <= slowest) continue;
       slowest = timeline.iteration_time;
       figures_.slowest = std::move(timeline);
     }
-    figures_.iteration_seconds += slowest;
+    figures_.iteration_seconds += std::max(slowest, hidden_seconds_);
     return absl::OkStatus();
   }
 
@@ -206,23 +256,20 @@ class Step {
   // to wait.
   absl::StatusOr<reorder::PipelineTimeline> Pipeline(const Batches& llm, size_t rank) const {
     const uint32_t microbatches = plan_.num_microbatches;
-    std::vector<double> encoder(microbatches, 0), of_llm(microbatches);
+    std::vector<std::vector<double>> seconds(pipeline_.num_columns(), std::vector<double>(microbatches, 0));
     for (uint32_t m = 0; m < microbatches; ++m) {
-      of_llm[m] = llm.at(rank, m).flops / speed_;
+      seconds[0][m] = llm.at(rank, m).flops / speed_;
       for (const Batches& batches : batches_) {
         if (IsLlm(batches) || !InPipeline(batches)) continue;
         const auto& ranks = batches.plan().ranks;
         const auto own = std::find(ranks.begin(), ranks.end(), llm.plan().ranks[rank]);
-        encoder[m] += (own == ranks.end() ? batches.FlopsOfBusiest(size_t{m})
-                                          : batches.at(static_cast<size_t>(own - ranks.begin()), m).flops) /
-                      speed_;
+        seconds[*pipeline_.ColumnOfEncoder(*EncoderOf(batches))][m] +=
+            (own == ranks.end() ? batches.FlopsOfBusiest(size_t{m})
+                                : batches.at(static_cast<size_t>(own - ranks.begin()), m).flops) /
+            speed_;
       }
     }
-    reorder::PipelineProblem problem = reorder::CutIntoStages(job_, encoder, of_llm);
-    // The job's default backward factor is replaced: recomputation adds one forward to it.
-    for (size_t i = 0; i < problem.backward.size(); ++i) {
-      problem.backward[i] = (passes_ - 1) * problem.forward[i];
-    }
+    const reorder::PipelineProblem problem = pipeline_.Problem(seconds);
     EVENKEEL_RETURN_IF_ERROR(reorder::CheckPipeline(problem));
     std::vector<uint32_t> order(microbatches);
     std::iota(order.begin(), order.end(), 0u);
@@ -233,6 +280,7 @@ class Step {
     // A rank sends and receives at the same time, so the longer of the two counts. Gradients take the same
     // way back: hence twice.
     const double row_bytes = kBytesPerValue * model_.phase(Phase::kLlm)->hidden;
+    std::map<Phase, double> overlapped;  // the longest exchange of each encoder with a stage of its own
     for (const Route& route : plan_.routes) {
       double slowest = 0;
       for (size_t r = 0; r < route.ranks.size(); ++r) {
@@ -246,9 +294,20 @@ class Step {
         }
         slowest = std::max({slowest, sends, receives});
       }
-      figures_.exchange_seconds += 2 * slowest;
+      if (IsOverlapped(route.from)) {
+        overlapped[route.from] = std::max(overlapped[route.from], 2 * slowest);
+      } else {
+        figures_.exchange_seconds += 2 * slowest;
+      }
     }
+    for (const auto& [phase, seconds] : overlapped) figures_.exchange_seconds += seconds;
     figures_.iteration_seconds += figures_.exchange_seconds;
+  }
+
+  // Rows of an encoder on GPUs of its own travel while other microbatches are computed: one exchange is waited for.
+  bool IsOverlapped(const Phase& phase) const {
+    const size_t e = *EncoderOf(phase);
+    return Pipelined() && encoders_[e]->runs == Runs::kOncePerMicrobatch && AreApart(*encoders_[e], llm_);
   }
 
   // Adds the time of one segment to `seconds`. Returns whether the segment crosses nodes.
@@ -262,17 +321,22 @@ class Step {
   }
 
   void MeasureWhole() {
-    // Capacity: FLOPs of all GPUs at their peak for the whole step. The pipeline counts once per stage.
-    std::set<uint32_t> ranks;
-    for (const PhasePlan& phase : plan_.phases) ranks.insert(phase.ranks.begin(), phase.ranks.end());
-    const double gpus = static_cast<double>(ranks.size()) * job_.pipeline_stages * machine_.gpus_per_stage;
+    // Capacity: FLOPs of all GPUs at their peak for the whole step. A rank of the llm counts once per stage.
+    std::map<uint32_t, double> gpus_of_rank;
+    for (const Batches& batches : batches_) {
+      for (uint32_t rank : batches.plan().ranks)
+        gpus_of_rank[rank] = std::max(gpus_of_rank[rank], GpusOf(batches));
+    }
+    double gpus = 0;
+    for (const auto& [rank, of_rank] : gpus_of_rank) gpus += of_rank;
+    figures_.gpus = gpus;
     const double capacity = figures_.iteration_seconds * gpus * machine_.peak_flops;
     if (padded_tokens_ > 0) {
       figures_.pad_ratio = 1 - static_cast<double>(tokens_) / static_cast<double>(padded_tokens_);
     }
     if (capacity <= 0) return;
-    figures_.bubble_share = std::max(0.0, 1 - passes_ * computed_ / capacity);
-    figures_.mfu = (1 + reorder::kBackwardOverForward) * useful_ / capacity;
+    figures_.bubble_share = std::max(0.0, 1 - computed_ / capacity);
+    figures_.mfu = useful_ / capacity;
   }
 
   // Memory of the fullest GPU: model states plus activations, by the model's formulas (step_model.h).
@@ -280,16 +344,15 @@ class Step {
     std::map<uint32_t, double> held;  // bytes by global rank, on one of its GPUs
     for (const Batches& batches : batches_) {
       const PhaseModel& model = batches.model();
-      const bool staged = Pipelined() && (IsLlm(batches) || InPipeline(batches));
-      const double ranks = static_cast<double>(batches.ranks());
-      const double gpus = static_cast<double>(job_.pipeline_stages) * machine_.gpus_per_stage;
-      const double per_parameter =
-          staged ? kStateBytes - kOptimizerBytes + kOptimizerBytes / ranks : kStateBytes / ranks;
+      const bool staged =
+          job_.pipeline_stages > 1 && !IsApart(batches) && (IsLlm(batches) || InPipeline(batches));
+      const double ranks = static_cast<double>(batches.ranks()), gpus = GpusOf(batches);
       // window: consecutive microbatches whose activations are in memory at the same time. layers: layers of
-      // the model on one GPU. split: GPUs that share one layer.
-      const size_t window = staged ? job_.pipeline_stages : IsLlm(batches) ? 1 : plan_.num_microbatches;
+      // the model on one GPU, and those whose activations are kept. split: GPUs that share one layer.
+      const size_t window = WindowOf(batches, staged);
       const double layers = staged ? static_cast<double>(model.layers) / job_.pipeline_stages : model.layers;
       const double split = staged ? machine_.gpus_per_stage : gpus;
+      const double per_parameter = BytesPerParameter(batches, staged, ranks);
       for (size_t r = 0; r < batches.ranks(); ++r) {
         const double all = static_cast<double>(batches.TokensInARow(r, window));
         const double one = static_cast<double>(batches.TokensInARow(r, 1));
@@ -305,14 +368,28 @@ class Step {
     }
   }
 
+  size_t WindowOf(const Batches& batches, bool staged) const {
+    if (!IsLlm(batches) && PassesOf(batches) <= 1) return 1;  // no backward
+    if (!IsLlm(batches) && IsApart(batches) && InPipeline(batches)) return pipeline_.num_stages();
+    return staged ? job_.pipeline_stages : IsLlm(batches) ? 1 : plan_.num_microbatches;
+  }
+  // Weights that are not trained have neither gradients nor an optimizer's states.
+  double BytesPerParameter(const Batches& batches, bool staged, double ranks) const {
+    if (IsFrozen(batches)) return staged ? kBytesPerValue : kBytesPerValue / ranks;
+    return staged ? kStateBytes - kOptimizerBytes + kOptimizerBytes / ranks : kStateBytes / ranks;
+  }
+
   const Job& job_;
   const Plan& plan_;
   const TrainingModel& model_;
   const Machine& machine_;
-  const double passes_;  // a forward with its backward, in forwards
-  const double speed_;   // FLOPs per second of a stage, or of a rank without stages
+  const double speed_;  // FLOPs per second of a stage, or of a rank without stages
+  const PhaseSpec& llm_;
+  const std::vector<const PhaseSpec*> encoders_;
+  const reorder::PipelineModel pipeline_, without_recompute_;
   std::vector<Batches> batches_;
-  double useful_ = 0, computed_ = 0;  // forward FLOPs
+  double useful_ = 0, computed_ = 0;  // FLOPs, forward and backward
+  double hidden_seconds_ = 0;         // of encoders that an interleaved schedule of the llm hides
   uint64_t tokens_ = 0, padded_tokens_ = 0;
   StepFigures figures_;
 };

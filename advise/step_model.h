@@ -16,9 +16,14 @@
 // - Every exchange of rows is a barrier, so an encoder takes as long as its busiest rank, exchange by
 //   exchange, and phases run one after another. If no encoder runs once per microbatch, the llm has one
 //   barrier, at its end.
-// - With pipeline stages, an llm rank is a pipeline of that many stages, cut by CutIntoStages. Encoders that
-//   run once per microbatch are its first layers. The step takes as long as its slowest pipeline, because
-//   pipelines wait for each other only at the end.
+// - With pipeline stages, an llm rank is a pipeline (reorder/pipeline/pipeline_model.h): as the job describes it, else
+//   its layers are cut into stages of equal time, and encoders that run once per microbatch are its first layers. The
+//   step takes as long as its slowest pipeline, because pipelines wait for each other only at the end.
+// - Encoders on ranks of their own have GPUs of their own, one per rank and tensor parallel GPU. Where they run once per
+//   microbatch they are a stage before the llm's, also where the llm has a single stage, and their rows travel while
+//   other microbatches are computed: only one exchange is waited for. An interleaved llm hides them: the step takes at
+//   least as long as they do, and begins with one of their microbatches.
+// - A frozen phase has a backward only where something before it trains, and neither gradients nor optimizer states.
 // - An exchange takes as long as its busiest rank needs to send or receive, with rows of the llm's width in
 //   bf16. Gradients take the same way back.
 // - A GPU has its share of weights, gradients and Adam's states: 16 bytes a parameter, sharded over all ranks
@@ -53,6 +58,8 @@ struct PhaseFigures {
   std::vector<double> seconds;  // [ranks] forward and backward, without waiting
   double max_over_mean = 1;
   double pad_ratio = 0;  // padding / tokens computed
+  double index_max_over_mean =
+      1;  // the sum over microbatches of the busiest rank, over that of the mean rank
 };
 
 // With context parallelism: ranks that share sequences, from second `start` to `end` of the step.
@@ -75,6 +82,8 @@ struct StepFigures {
   std::vector<PhaseFigures> phases;   // in the order of the plan
   reorder::PipelineTimeline slowest;  // with pipeline stages: the slowest llm rank
   std::vector<GroupFigures> groups;   // with context parallelism: by microbatch
+  double pipeline_bubble_share = 0;   // with pipeline stages: idle share of the stages, mean over llm ranks
+  double gpus = 0;                    // of all phases; not with context parallelism
 };
 
 // InvalidArgument: the model lacks a phase of the plan, a machine without speed, or as CheckPipeline.

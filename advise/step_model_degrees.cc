@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "reorder/by_name.h"
 #include "reorder/item_phases.h"
-#include "reorder/pipeline/pipeline_order.h"
+#include "reorder/pipeline/pipeline_model.h"
 
 namespace evenkeel::advise {
 namespace {

@@ -28,7 +28,7 @@ namespace {
 struct SimulateArguments {
   std::string job, trace;
   uint32_t steps = 4;
-  uint32_t ranks = 8, per_rank = 60, ranks_per_node = 8;
+  uint32_t ranks = 8, encoder_ranks = 0, per_rank = 60, ranks_per_node = 8;
   size_t samples = 0;
   uint64_t seed = 0;
   uint32_t pipeline_stages = 1, virtual_stages = 1;
@@ -84,9 +84,11 @@ void AddPhases(const SimulateArguments& arguments, const LengthTrace& trace, con
   for (const Phase& phase : trace.phases) {
     PhaseSpec& spec = job.phases.emplace_back();
     spec.phase = phase;
-    for (uint32_t r = 0; r < arguments.ranks; ++r) spec.ranks.push_back(r);
+    const bool apart = phase != Phase::kLlm && arguments.encoder_ranks > 0;
+    const uint32_t ranks = apart ? arguments.encoder_ranks : arguments.ranks;
+    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(apart ? arguments.ranks + r : r);
     if (std::find(padded.begin(), padded.end(), phase) != padded.end()) spec.batching = Batching::kPadded;
-    if (arguments.pipeline_stages > 1) spec.runs = Runs::kOncePerMicrobatch;
+    if (arguments.pipeline_stages > 1 || arguments.encoder_ranks > 0) spec.runs = Runs::kOncePerMicrobatch;
   }
 }
 
@@ -143,11 +145,18 @@ absl::StatusOr<std::vector<PolicyFigures>> Choose(const std::string& names, std:
   return chosen;
 }
 
+// All policies; without a job those that do not need one, which come first.
+std::span<const advise::Policy> WithJobs(bool has_job) {
+  const std::span<const advise::Policy> all = advise::Policies();
+  const auto as_job = std::find_if(all.begin(), all.end(), [](const auto& policy) { return policy.as_job; });
+  return has_job ? all : all.first(static_cast<size_t>(as_job - all.begin()));
+}
+
 absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const SimulateArguments& arguments) {
-  return arguments.context_parallel
-             ? Choose(arguments.policies, advise::DegreePolicies(), advise::FindDegreePolicy,
-                      advise::DegreePolicyNames())
-             : Choose(arguments.policies, advise::Policies(), advise::FindPolicy, advise::PolicyNames());
+  return arguments.context_parallel ? Choose(arguments.policies, advise::DegreePolicies(),
+                                             advise::FindDegreePolicy, advise::DegreePolicyNames())
+                                    : Choose(arguments.policies, WithJobs(!arguments.job.empty()),
+                                             advise::FindPolicy, advise::PolicyNames());
 }
 
 advise::Machine MachineOf(const SimulateArguments& arguments) {
@@ -206,8 +215,9 @@ absl::StatusOr<advise::StepFigures> FiguresOf(const SimulateArguments& arguments
     return advise::ModelDegrees(*advise::FindDegreePolicy(candidate.figures.name), job, samples, model,
                                 MachineOf(arguments), candidate.degree);
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, advise::PlanByPolicy(*advise::FindPolicy(candidate.figures.name),
-                                                                  job, samples, source.dummies));
+  const advise::Policy& policy = *advise::FindPolicy(candidate.figures.name);
+  EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, advise::PlanByPolicy(policy, policy.as_job ? source.job : job,
+                                                                  samples, source.dummies));
   return advise::ModelStep(job, plan, model, MachineOf(arguments));
 }
 
@@ -280,6 +290,10 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
   const auto with_trace = [&](CLI::Option* option) { option->needs(trace); };
   with_trace(command->add_option("--ranks", arguments->ranks, "Ranks of every phase (8)")
                  ->check(CLI::Range(1, 1 << 20)));
+  with_trace(command
+                 ->add_option("--encoder-ranks", arguments->encoder_ranks,
+                              "Ranks of their own for the encoders, once per microbatch; 0: those of the llm")
+                 ->check(CLI::Range(0, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(

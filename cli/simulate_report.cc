@@ -21,7 +21,8 @@ constexpr double advise::StepFigures::*kMeans[] = {&advise::StepFigures::iterati
                                                    &advise::StepFigures::bubble_share,
                                                    &advise::StepFigures::pad_ratio,
                                                    &advise::StepFigures::mfu,
-                                                   &advise::StepFigures::inter_node_bytes};
+                                                   &advise::StepFigures::inter_node_bytes,
+                                                   &advise::StepFigures::pipeline_bubble_share};
 
 std::string Quoted(std::string_view text) {
   std::string out;
@@ -76,16 +77,21 @@ void PolicyFigures::Add(advise::StepFigures figures) {
   mean.phases.resize(figures.phases.size());
   for (size_t p = 0; p < figures.phases.size(); ++p) {
     advise::PhaseFigures& phase = mean.phases[p];
-    if (steps == 0) phase = {.phase = figures.phases[p].phase, .max_over_mean = 0};
+    if (steps == 0) phase = {.phase = figures.phases[p].phase, .max_over_mean = 0, .index_max_over_mean = 0};
     phase.max_over_mean += figures.phases[p].max_over_mean;
     phase.pad_ratio += figures.phases[p].pad_ratio;
+    phase.index_max_over_mean += figures.phases[p].index_max_over_mean;
   }
   if (steps++ == 0) first = std::move(figures);
 }
 
 void PolicyFigures::Finish() {
   for (double advise::StepFigures::*figure : kMeans) mean.*figure /= steps;
-  for (advise::PhaseFigures& phase : mean.phases) phase.max_over_mean /= steps, phase.pad_ratio /= steps;
+  for (advise::PhaseFigures& phase : mean.phases) {
+    phase.max_over_mean /= steps;
+    phase.index_max_over_mean /= steps;
+    phase.pad_ratio /= steps;
+  }
 }
 
 std::string SimulationTable(const Simulation& simulation) {
@@ -93,6 +99,15 @@ std::string SimulationTable(const Simulation& simulation) {
   std::string rule = "|---|---|---|---|";
   for (const advise::PhaseFigures& phase : simulation.policies.front().mean.phases) {
     absl::StrAppend(&out, " ", std::string(PhaseName(phase.phase)), " max/mean |");
+    rule += "---|";
+  }
+  const bool is_pipeline = !simulation.policies.front().first.slowest.busy.empty();
+  if (is_pipeline) {
+    for (const advise::PhaseFigures& phase : simulation.policies.front().mean.phases) {
+      absl::StrAppend(&out, " ", std::string(PhaseName(phase.phase)), " per index |");
+      rule += "---|";
+    }
+    out += " bubble |";
     rule += "---|";
   }
   const bool has_groups = !simulation.policies.front().first.groups.empty();
@@ -110,6 +125,11 @@ std::string SimulationTable(const Simulation& simulation) {
                           mean.iteration_seconds, 100 * mean.bubble_share, 100 * mean.mfu);
     for (const advise::PhaseFigures& phase : mean.phases)
       absl::StrAppendFormat(&out, " %.3f |", phase.max_over_mean);
+    if (is_pipeline) {
+      for (const advise::PhaseFigures& phase : mean.phases)
+        absl::StrAppendFormat(&out, " %.3f |", phase.index_max_over_mean);
+      absl::StrAppendFormat(&out, " %.1f %% |", 100 * mean.pipeline_bubble_share);
+    }
     absl::StrAppendFormat(&out, " %.1f %% | %.1f | %.2f | %.1f |", 100 * mean.pad_ratio,
                           mean.inter_node_bytes / 1e6, 1e3 * mean.exchange_seconds,
                           mean.peak_memory_bytes / 1e9);
@@ -134,14 +154,15 @@ std::string SimulationJson(const Simulation& simulation) {
         &out,
         R"(%s{"policy":%s,"says":%s,"steps":%d,"iteration_seconds":%.9g,"exchange_seconds":%.9g,)"
         R"("bubble_share":%.9g,"mfu":%.9g,"pad_ratio":%.9g,"inter_node_bytes":%.9g,"peak_memory_bytes":%.9g,)"
-        R"("phases":[)",
+        R"("pipeline_bubble_share":%.9g,"gpus":%.9g,"phases":[)",
         comma, Quoted(figures.name), Quoted(figures.summary), figures.steps, mean.iteration_seconds,
         mean.exchange_seconds, mean.bubble_share, mean.mfu, mean.pad_ratio, mean.inter_node_bytes,
-        mean.peak_memory_bytes);
+        mean.peak_memory_bytes, mean.pipeline_bubble_share, figures.first.gpus);
     comma = "";
     for (const advise::PhaseFigures& phase : mean.phases) {
-      absl::StrAppendFormat(&out, R"(%s{"phase":%s,"max_over_mean":%.9g,"pad_ratio":%.9g})", comma,
-                            Quoted(PhaseName(phase.phase)), phase.max_over_mean, phase.pad_ratio);
+      absl::StrAppendFormat(
+          &out, R"(%s{"phase":%s,"max_over_mean":%.9g,"index_max_over_mean":%.9g,"pad_ratio":%.9g})", comma,
+          Quoted(PhaseName(phase.phase)), phase.max_over_mean, phase.index_max_over_mean, phase.pad_ratio);
       comma = ",";
     }
     out += "]";

@@ -213,6 +213,9 @@ struct PhaseSpec {
   uint64_t capacity = 0;
 };
 
+// Whether no rank is one of both phases.
+bool AreApart(const PhaseSpec& a, const PhaseSpec& b);
+
 struct MicrobatchSpec {
   uint64_t capacity_tokens = 0;  // 0: unlimited
   uint64_t pad_to = 0;
@@ -242,6 +245,34 @@ struct Limits {
 // The names of its fields, as the job file has them.
 std::vector<std::string> LimitNames();
 
+// The part of a phase that a chunk of the pipeline computes.
+struct ChunkPart {
+  std::string phase;  // its name
+  double share = 0;   // of the phase's time, above 0; over all chunks the shares of a phase sum to 1
+};
+
+// How long the passes of a phase take.
+struct PassSpec {
+  std::string phase;
+  double forward = 1;   // times its cost
+  double backward = 2;  // times its forward
+  bool frozen = false;  // trains no weights: has no backward where nothing before it trains
+};
+
+// The pipeline as the job describes it. Phases on ranks of their own that are in no chunk are a stage before it.
+struct PipelineSpec {
+  bool given = false;                  // the job has the section
+  std::string schedule;                // empty: by the number of chunks per stage; reorder/ has the schedules
+  double transfer = 0;                 // seconds from stage to stage
+  std::string order = "local_search";  // reorder/ has the algorithms
+  uint32_t stages = 0;                 // with chunks, of which it is a divisor; else 0
+  std::vector<std::vector<ChunkPart>>
+      chunks;                    // chunk c runs on stage c mod stages; empty: chunks of equal time
+  std::vector<PassSpec> passes;  // of phases that differ from the defaults
+
+  PassSpec PassOf(std::string_view phase) const;
+};
+
 struct Job {
   std::string name;
   std::string path;  // of the file; for messages only
@@ -269,7 +300,10 @@ struct Job {
   uint64_t split_seed = 0;
   std::vector<std::string> columns;  // members of a sample's JSON that are delivered with it, in this order
   Isolation isolation = Isolation::kFfmpeg;  // changes no byte: in no digest
+  PipelineSpec pipeline = {};
 
+  // The multiple of microbatches that an interleaved schedule needs; 1: any number.
+  uint32_t InterleavedStages() const;
   const PhaseSpec* phase(const Phase& phase) const;         // null where the job has none
   const PhaseSpec* FindPhase(std::string_view name) const;  // likewise
   // How many phases before `phase` encode the medium, too: SampleItem::tower of its items.
@@ -296,6 +330,8 @@ Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
 // Nothing where the job does not pack.
 void AddPack(const PackSpec& pack, CanonicalText* text);
+// Nothing where the job has no section `pipeline`.
+void AddPipeline(const PipelineSpec& pipeline, CanonicalText* text);
 // The layout digest names how samples and items are assigned to ranks: topology, phases, costs, algorithms,
 // microbatch, wire form.
 Digest LayoutDigest(const Job& job);

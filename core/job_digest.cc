@@ -176,6 +176,7 @@ CanonicalText LayoutText(const Job& job) {
   AddNumber(&text, "microbatch.count_multiple", job.microbatch.count_multiple);
   text.Add("wire", WireName(job.processor.wire));
   if (job.sequences != Sequences::kWhole) text.Add("topology.sequences", SequencesName(job.sequences));
+  AddPipeline(job.pipeline, &text);
   return text;
 }
 

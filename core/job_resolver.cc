@@ -18,6 +18,7 @@
 #include "core/implied_media.h"
 #include "core/job_syntax.h"
 #include "core/packing.h"
+#include "core/pipeline_spec.h"
 #include "core/status.h"
 
 namespace evenkeel {
@@ -558,6 +559,8 @@ class Resolver {
                    " pipeline stages; remove one of the two");
     }
     if (stages > 1) job_.pipeline_stages = stages;
+    const bool is_given = stages > 1 || given != 0;
+    EVENKEEL_RETURN_IF_ERROR(ResolvePipeline(in_, lines_, is_given, job_));
     if (job_.virtual_stages > 1 && job_.pipeline_stages == 1) {
       return Error("topology.virtual_stages", job_.virtual_stages,
                    " virtual stages need pipeline_stages above 1");
@@ -1077,12 +1080,13 @@ class Resolver {
 
   absl::Status CountMultiple() {
     uint32_t& multiple = job_.microbatch.count_multiple;
-    bool interleaved = job_.virtual_stages > 1;
-    if (multiple == 0) multiple = interleaved ? job_.pipeline_stages : 1;
+    const uint32_t stages = job_.InterleavedStages();
+    if (multiple == 0) multiple = stages;
     if (multiple > kMaxStages) return Error("microbatch.count_multiple", "must be at most ", kMaxStages);
-    if (interleaved && multiple % job_.pipeline_stages != 0) {
-      return Error("microbatch.count_multiple", multiple, " is not a multiple of pipeline_stages, ",
-                   job_.pipeline_stages, ", which an interleaved schedule needs");
+    if (multiple % stages != 0) {
+      return Error("microbatch.count_multiple", multiple, " is not a multiple of ",
+                   job_.pipeline.stages > 0 ? "pipeline.stages, " : "pipeline_stages, ", stages,
+                   ", which an interleaved schedule needs");
     }
     return absl::OkStatus();
   }

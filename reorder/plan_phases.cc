@@ -104,7 +104,13 @@ class PhasesPlanner {
  public:
   PhasesPlanner(const Job& job, const Layout& layout, uint64_t step, const PlanOptions& options,
                 LlmUnits& llm, std::vector<EncoderUnits>& encoders)
-      : job_(job), layout_(layout), step_(step), options_(options), llm_(llm), encoders_(encoders) {}
+      : job_(job),
+        layout_(layout),
+        step_(step),
+        options_(options),
+        llm_(llm),
+        encoders_(encoders),
+        pipeline_(job, *layout.llm, layout.encoders) {}
 
   absl::StatusOr<PlannedPhases> Run() {
     EVENKEEL_RETURN_IF_ERROR(CheckGivenRanks(options_.llm_rank, llm_.tokens.size(), layout_.llm_ranks.size(),
@@ -210,12 +216,18 @@ class PhasesPlanner {
                            .length = llm_.tokens};
     SetOptions(*layout_.llm, kTolerance, problem);
     if (job_.phases_add_up) {
-      const std::vector<Load> sums = SumsOfSamples();
+      const std::vector<Load> sums = AsLoads(CostsOfSamples());
       problem.cost = sums;
       llm_.rank = Assign(*layout_.llm, problem);
       return;
     }
     if (problem.batching == Batching::kPadded) problem.batches_per_rank = PaddedBatchesPerRank();
+    if (options_.llm_by_encoders && !encoders_.empty()) {
+      const std::vector<Load> of_encoders = AsLoads(EncoderCostsOfSamples());
+      problem.cost = of_encoders;
+      llm_.rank = Assign(*layout_.llm, problem);
+      return;
+    }
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const PhaseSpec& spec = *layout_.encoders[e];
       if (spec.batching == Batching::kPacked && FindBalancer(spec.algorithm)->keeps_items_on_home_rank &&
@@ -295,29 +307,38 @@ class PhasesPlanner {
   std::vector<double> CostsOfSamples() const {
     std::vector<double> cost;
     for (uint32_t tokens : llm_.tokens) cost.push_back(CleanCost(layout_.llm->cost, tokens));
+    AddEncoderCosts(cost);
+    return cost;
+  }
+  std::vector<double> EncoderCostsOfSamples() const {
+    std::vector<double> cost(llm_.tokens.size(), 0);
+    AddEncoderCosts(cost);
+    return cost;
+  }
+  void AddEncoderCosts(std::vector<double>& cost) const {
     for (size_t e = 0; e < encoders_.size(); ++e) {
       const EncoderUnits& units = encoders_[e];
       for (size_t i = 0; i < units.item.size(); ++i) {
         cost[units.sample[i]] += CleanCost(layout_.encoders[e]->cost, units.length[i]);
       }
     }
-    return cost;
   }
 
-  // [samples] The same as integers.
-  std::vector<Load> SumsOfSamples() const {
-    const std::vector<double> cost = CostsOfSamples();
+  // The same as integers.
+  static std::vector<Load> AsLoads(const std::vector<double>& cost) {
     const Scale scale(std::accumulate(cost.begin(), cost.end(), 0.0));
-    std::vector<Load> sums;
-    for (double value : cost) sums.push_back(scale(value));
-    return sums;
+    std::vector<Load> loads;
+    for (double value : cost) loads.push_back(scale(value));
+    return loads;
   }
 
   absl::Status Order() {
-    if (job_.pipeline_stages == 1 || planned_.num_microbatches == 1) return absl::OkStatus();
-    return OrderForPipeline(job_, layout_, encoders_,
-                            {.algorithm = options_.microbatch_order, .seed = job_.seed + step_},
-                            planned_.num_microbatches, llm_);
+    if (pipeline_.num_stages() == 1 || planned_.num_microbatches == 1) return absl::OkStatus();
+    const std::string& algorithm =
+        options_.microbatch_order.empty() ? job_.pipeline.order : options_.microbatch_order;
+    return OrderForPipeline(pipeline_, layout_, encoders_,
+                            {.algorithm = algorithm, .seed = job_.seed + step_}, planned_.num_microbatches,
+                            llm_);
   }
 
   void PlaceItems(size_t e) {
@@ -449,6 +470,7 @@ class PhasesPlanner {
   const PlanOptions& options_;
   LlmUnits& llm_;
   std::vector<EncoderUnits>& encoders_;
+  const PipelineModel pipeline_;
   PlannedPhases planned_;
 };
 

@@ -37,8 +37,10 @@ struct PlanOptions {
   std::span<const uint32_t> llm_rank;  // [samples] a given placement of the llm; empty: chosen by the planner
   // Fill each rank's microbatches in the order of the samples instead of balancing them.
   bool microbatches_in_order = false;
-  // With pipeline stages: the algorithm of microbatch_order.h that orders the llm's microbatches.
-  std::string microbatch_order = "local_search";
+  // With pipeline stages: the algorithm of microbatch_order.h that orders the llm's microbatches; empty: the job's.
+  std::string microbatch_order;
+  // Place samples by what the encoders have of them, as if every sample took the llm as long.
+  bool llm_by_encoders = false;
   MethodsTaken* methods = nullptr;  // filled where it is given; not owned
 };
 

@@ -1,37 +1,28 @@
-// A job's microbatches as a pipeline: their cost on every stage, and renumbering them in a better order.
+// Renumbers a job's microbatches in an order that suits its pipeline.
 //
-// The schedules are in pipeline_schedule.h, the algorithms in microbatch_order.h.
+// The pipeline is that of pipeline_model.h, the schedules are in pipeline_schedule.h, the algorithms in
+// microbatch_order.h.
 //
 // Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
-#include "core/job.h"
+#include "reorder/layout.h"
 #include "reorder/pipeline/microbatch_order.h"
+#include "reorder/pipeline/pipeline_model.h"
 #include "reorder/units.h"
 
 namespace evenkeel::reorder {
 
-// A backward pass takes twice its forward's time: gradients of the input and of the weights.
-inline constexpr double kBackwardOverForward = 2;
-
-// interleaved_1f1b if the job has virtual stages, else 1f1b.
-PipelineSchedule ScheduleOf(const Job& job);
-
-// Cuts the layers of an encoder, followed by those of the llm, into stages * virtual_stages chunks that take
-// the same time for the mean microbatch (as OmniBal cuts by profile). `encoder` and `llm` are forward times
-// of whole microbatches, [microbatches] each.
-PipelineProblem CutIntoStages(const Job& job, std::span<const double> encoder, std::span<const double> llm);
-
-// Renumbers the microbatches of every llm rank by an algorithm of microbatch_order.h, before items have
-// ranks. Each rank is ordered separately; items of an encoder that runs once per microbatch are balanced
-// within their new index afterwards. The ranks share `order.iterations`; its pipeline is filled in here.
-// InvalidArgument: see OrderMicrobatches.
-absl::Status OrderForPipeline(const Job& job, const Layout& layout, const std::vector<EncoderUnits>& encoders,
-                              OrderProblem order, uint32_t num_microbatches, LlmUnits& llm);
+// Renumbers the microbatches of every llm rank by an algorithm of microbatch_order.h, before items have ranks. Items of
+// an encoder that runs once per microbatch are balanced within their new index afterwards. Each rank is ordered
+// separately; where encoders on ranks of their own serve all of them, one order for all ranks is tried, too, and the one
+// with the shorter step is used. The ranks share `order.iterations`; its pipeline is filled in here. InvalidArgument: see
+// OrderMicrobatches.
+absl::Status OrderForPipeline(const PipelineModel& model, const Layout& layout,
+                              const std::vector<EncoderUnits>& encoders, OrderProblem order,
+                              uint32_t num_microbatches, LlmUnits& llm);
 
 }  // namespace evenkeel::reorder
