@@ -2,13 +2,12 @@
 #include "advise/policies.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
 #include "reorder/by_name.h"
-#include "reorder/item_phases.h"
+#include "reorder/pack/bin_lengths.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 
@@ -97,37 +96,18 @@ StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
   return shuffled;
 }
 
-// What the packing sees of the samples: llm tokens, and what each encoder has of a sample.
-reorder::PackInput PackInputOf(const Job& job, const StepSamples& samples) {
-  std::vector<Phase> phases;
-  for (const PhaseSpec& spec : job.phases) phases.push_back(spec.phase);
-  const reorder::ItemPhases table(phases);
-  const uint32_t align = std::max(1u, job.microbatch.align);
-  reorder::PackInput input{.algorithm = "omnibal", .seed = job.seed + samples.step};
-  for (const Phase& phase : phases) {
-    reorder::PackPhase& packed = input.phases.emplace_back();
-    packed.phase = phase;
-    packed.lengths.assign(samples.lengths.size(), 0);
-    if (phase == Phase::kLlm) packed.capacity = job.microbatch.capacity_tokens;
-  }
-  for (size_t s = 0; s < samples.lengths.size(); ++s) {
-    for (size_t p = 0; p < phases.size(); ++p) {
-      if (phases[p] != Phase::kLlm) continue;
-      input.phases[p].lengths[s] = (samples.lengths[s].llm_length + align - 1) / align * align;
-    }
-    for (const SampleItem& item : samples.lengths[s].items) {
-      const std::optional<size_t> phase = table.Find(item);
-      if (phase.has_value()) input.phases[*phase].lengths[s] += item.lengths.cost_length;
-    }
-  }
-  input.devices = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size());
-  input.multiple = input.devices * std::max(1u, job.microbatch.count_multiple);
-  return input;
-}
-
 // The samples in the order of their bins. Bins are empty where there are too few samples for all ranks.
 absl::StatusOr<StepSamples> Packed(const Job& job, const StepSamples& samples) {
-  const reorder::PackInput input = PackInputOf(job, samples);
+  const uint32_t align = std::max(1u, job.microbatch.align),
+                 ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size());
+  reorder::PackInput input{.algorithm = "omnibal",
+                           .devices = ranks,
+                           .seed = job.seed + samples.step,
+                           .multiple = ranks * std::max(1u, job.microbatch.count_multiple)};
+  EVENKEEL_ASSIGN_OR_RETURN(input.phases, reorder::BinLengths(job.phases, samples.lengths, align));
+  for (reorder::PackPhase& phase : input.phases) {
+    if (phase.phase == Phase::kLlm) phase.capacity = job.microbatch.capacity_tokens;
+  }
   EVENKEEL_ASSIGN_OR_RETURN(const reorder::Packing packing, reorder::Pack(input));
   std::vector<std::vector<uint32_t>> bins(packing.num_bins);
   for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);

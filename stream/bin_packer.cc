@@ -2,14 +2,12 @@
 #include "stream/bin_packer.h"
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "reorder/item_phases.h"
 #include "reorder/keyed_shuffle.h"
+#include "reorder/pack/bin_lengths.h"
 
 namespace evenkeel::stream {
 namespace {
@@ -64,32 +62,9 @@ Bins HeavyTogether(std::span<const SampleLengths> lengths, double heavy, size_t 
 
 absl::StatusOr<std::vector<reorder::PackPhase>> PackPhasesOf(const Job& job,
                                                              std::span<const SampleLengths> lengths) {
-  std::vector<Phase> phases;
-  std::vector<reorder::PackPhase> out;
-  for (const PhaseSpec& spec : job.phases) {
-    phases.push_back(spec.phase);
-    out.push_back({.phase = spec.phase,
-                   .capacity = CapacityOf(job, spec.phase),
-                   .lengths = std::vector<uint32_t>(lengths.size(), 0)});
-  }
-  const reorder::ItemPhases table(phases);
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    for (size_t p = 0; p < phases.size(); ++p) {
-      if (phases[p] == Phase::kLlm) out[p].lengths[s] = lengths[s].llm_length;
-    }
-    for (const SampleItem& item : lengths[s].items) {
-      const std::optional<size_t> p = table.Find(item);
-      if (!p.has_value()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("sample ", s, ": no phase of the job encodes ", std::string(MediumName(item.medium)),
-                         " items; add one to the job's phases, or index again"));
-      }
-      uint32_t& length = out[*p].lengths[s];
-      const uint64_t sum = uint64_t{length} + item.lengths.cost_length;
-      length = static_cast<uint32_t>(std::min<uint64_t>(sum, std::numeric_limits<uint32_t>::max()));
-    }
-  }
-  return out;
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<reorder::PackPhase> phases, reorder::BinLengths(job.phases, lengths));
+  for (reorder::PackPhase& phase : phases) phase.capacity = CapacityOf(job, phase.phase);
+  return phases;
 }
 
 absl::StatusOr<BinPacker> BinPacker::Make(const Job& job) {
