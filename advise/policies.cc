@@ -151,6 +151,7 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
   options.microbatches_in_order = policy.in_order;
   options.microbatch_order = std::string(policy.order);
   options.llm_by_encoders = policy.by_encoders;
+  options.apart_in_turn = true;
   if (policy.packs) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples packed, Packed(by_policy, drawn));
     return reorder::MakePlan(by_policy, packed, dummies, options);

@@ -261,7 +261,7 @@ struct PassSpec {
 
 // The pipeline as the job describes it. Phases on ranks of their own that are in no chunk are a stage before it.
 struct PipelineSpec {
-  bool given = false;  // the job has the section, or encoders that are a stage of their own
+  bool given = false;                  // the job has the section, or encoders that are a stage of their own
   std::string schedule;                // empty: by the number of chunks per stage; reorder/ has the schedules
   double transfer = 0;                 // seconds from stage to stage
   std::string order = "local_search";  // reorder/ has the algorithms

@@ -218,7 +218,13 @@ class PipelineResolver {
 
 absl::Status ResolvePipeline(const pb::JobFile& in, const SourceLines& lines, bool topology_has_stages,
                              Job& job) {
-  if (!in.has_pipeline()) return absl::OkStatus();
+  if (!in.has_pipeline()) {
+    const PhaseSpec& llm = *job.phase(Phase::kLlm);
+    job.pipeline.given = std::any_of(job.phases.begin(), job.phases.end(), [&](const PhaseSpec& phase) {
+      return phase.phase != Phase::kLlm && phase.runs == Runs::kOncePerMicrobatch && AreApart(phase, llm);
+    });
+    return absl::OkStatus();
+  }
   return PipelineResolver(in, lines, topology_has_stages, job).Run();
 }
 

@@ -431,6 +431,11 @@ class PhasesPlanner {
                                       std::span<const uint32_t> length,
                                       std::span<const uint32_t> rows) const {
     const PhaseSpec& spec = *layout_.encoders[e];
+    if (options_.apart_in_turn && Stays(spec) && AreApart(spec, *layout_.llm)) {
+      std::vector<uint32_t> in_turn(home.size());
+      for (uint32_t i = 0; i < in_turn.size(); ++i) in_turn[i] = i % layout_.encoder_ranks[e].size();
+      return in_turn;
+    }
     const bool is_given = !options_.llm_rank.empty();
     BalanceProblem problem{.ranks = &layout_.encoder_ranks[e],
                            .batching = spec.batching,

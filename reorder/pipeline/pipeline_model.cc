@@ -67,7 +67,7 @@ void PipelineModel::AddEncoders(std::span<const PhaseSpec* const> encoders, cons
   std::optional<uint32_t> merged;  // without a section the encoders on the llm's ranks are one
   for (const PhaseSpec* encoder : encoders) {
     Column column = ColumnOf(*encoder);
-    column.is_apart = AreApart(*encoder, llm);
+    column.is_apart = job_.pipeline.given && AreApart(*encoder, llm);
     const bool in_chunk = IsInAChunk(job_.pipeline, *encoder);
     column.is_lead = column.is_apart && !in_chunk;
     of_encoder_.push_back(column);

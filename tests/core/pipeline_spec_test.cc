@@ -136,6 +136,8 @@ TEST(PipelineSpec, AgreesWithTheTopologyAndThePhases) {
 
 TEST(PipelineSpec, IsInTheLayoutDigestOnlyWhereItIsGiven) {
   EXPECT_EQ(LayoutCanonicalText(JobOf("")).find("pipeline.schedule"), std::string::npos);
+  EXPECT_NE(LayoutCanonicalText(JobOf("", kApart)).find("pipeline.schedule"), std::string::npos)
+      << "its encoders are a stage of their own";
   const std::string text =
       LayoutCanonicalText(JobOf("pipeline: {passes: [{phase: vision, frozen: true}]}\n"));
   EXPECT_NE(text.find("pipeline.order=local_search\n"), std::string::npos) << text;

@@ -17,6 +17,7 @@
 #include "reorder/named_phases.h"
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
+#include "reorder/pipeline/pipeline_model.h"
 #include "reorder/pipeline/pipeline_schedule.h"
 #include "reorder/plan_phases.h"
 #include "reorder/planner.h"
@@ -87,6 +88,11 @@ absl::Status Order() {
 absl::Status Schedule() {
 #include "examples/reorder/pipeline/pipeline_schedule.h.inc"
   return absl::OkStatus();
+}
+
+void TimeAPipeline(const Job& job, const PhaseSpec& llm, std::span<const PhaseSpec* const> encoders,
+                   const std::vector<std::vector<double>>& costs){
+#include "examples/reorder/pipeline/pipeline_model.h.inc"
 }
 
 absl::Status PlanAnyPhases(const Job& job, const PhaseSpec& llm_spec, const PhaseSpec& encoder_spec,
