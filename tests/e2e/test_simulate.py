@@ -33,6 +33,19 @@ def test_policies_are_compared_and_drawn(tmp_path):
         assert xml.dom.minidom.parse(str(tmp_path / "pictures" / f"{name}.svg"))
 
 
+def test_encoders_on_ranks_of_their_own_count_as_that_many(tmp_path):
+    trace, seconds = write_trace(tmp_path / "trace.csv"), []
+    for ranks in (0, 8, 32):
+        done = simulate("--trace", trace, "--steps", 1, "--pipeline-stages", 2, "--microbatch-tokens", 8192, "--json",
+                        "--encoder-ranks", ranks)
+        assert done.returncode == 0, done.stderr
+        policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
+        assert {policy["gpus"] for policy in policies.values()} == {16 + ranks}
+        assert "omnibal" in policies and "job" not in policies
+        seconds.append(policies["balance_without_moving"]["iteration_seconds"])
+    assert seconds[2] < seconds[0]
+
+
 def test_five_encoders_are_simulated_by_their_columns(tmp_path):
     names = ("vision", "tower", "audio", "depth", "points")
     rng = random.Random(4)

@@ -1,4 +1,5 @@
 // The examples of reorder/.
+#include <span>
 #include <string>
 #include <vector>
 
