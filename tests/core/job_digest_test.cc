@@ -204,7 +204,8 @@ TEST(Digests, WhatDecidesTheSamplesChangesTheStreamOnly) {
 
 TEST(Digests, BinsCountWithTheirCapacitiesInAnyOrder) {
   const auto packed = [](const std::string& keys) {
-    return Parsed(Changed({"samples: 64", "pack: {bins: 24, capacities: [{phase: llm, length: 8192}" + keys + "}"}));
+    return Parsed(
+        Changed({"samples: 64", "pack: {bins: 24, capacities: [{phase: llm, length: 8192}" + keys + "}"}));
   };
   const Job job = packed(", {phase: vision, length: 4096}]");
   EXPECT_NE(Stream(packed("]")), Stream(job));
@@ -216,8 +217,9 @@ TEST(Digests, BinsCountWithTheirCapacitiesInAnyOrder) {
   EXPECT_EQ(Stream(turned), Stream(job));
   EXPECT_EQ(turned.limits.max_llm_length, 8192u);
   EXPECT_EQ(turned.batch.window_samples, 65536u);
-  EXPECT_NE(StreamCanonicalText(job, {}, {}).find("batch.pack.bins=24\nbatch.pack.algorithm=even_fill\n"
-                                                  "batch.pack.capacity.phase=llm\n"),
+  EXPECT_NE(StreamCanonicalText(job, {}, {})
+                .find("batch.pack.bins=24\nbatch.pack.algorithm=even_fill\n"
+                      "batch.pack.capacity.phase=llm\n"),
             std::string::npos)
       << StreamCanonicalText(job, {}, {});
 }

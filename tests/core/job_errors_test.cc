@@ -173,14 +173,16 @@ TEST(JobErrors, PackedBinsFitThePhases) {
       {batch, pack(llm), path + ".bins: must be from 1 to 16777216, is 0"},
       {batch, pack("bins: 12, " + llm),
        path + ".bins: 12 is not a multiple of 8: every one of the llm's 8 ranks takes as many bins"},
-      {batch, pack("bins: 8"), path + ".capacities: none of the llm; give {phase: llm, length: N}, the tokens of a microbatch"},
+      {batch, pack("bins: 8"),
+       path + ".capacities: none of the llm; give {phase: llm, length: N}, the tokens of a microbatch"},
       {batch, pack("bins: 8, capacities: [{phase: llm}]"),
        path + ".capacities[0].length: must be from 1 to 1099511627776, is 0"},
       {batch, pack("bins: 8, capacities: [{phase: llm, length: 9}, {phase: llm, length: 8}]"),
        path + ".capacities[1].phase: phase 'llm' has two capacities"},
       {batch, pack("bins: 8, capacities: [{phase: vison, length: 9}]"),
        path + ".capacities: there is no phase 'vison'; nearest is 'vision'"},
-      {batch, "batch: {samples: 64, pack: {bins: 8}}", "job.yaml:7: batch: 'samples' and 'pack' exclude each other"},
+      {batch, "batch: {samples: 64, pack: {bins: 8}}",
+       "job.yaml:7: batch: 'samples' and 'pack' exclude each other"},
   });
 }
 
