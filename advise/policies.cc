@@ -79,12 +79,8 @@ std::string AlgorithmOf(Balancing balancing, Batching batching) {
 
 // Of the llm, and enough for the alignment of every sample.
 uint64_t TokensOfBin(const Job& job) {
-  for (const BinCapacity& capacity : job.batch.pack.capacities) {
-    if (capacity.phase != Phase::kLlm.name()) continue;
-    const uint64_t align = std::max(1u, job.microbatch.align);
-    return (capacity.length + align - 1) / align * align;
-  }
-  return 0;
+  const uint64_t align = std::max(1u, job.microbatch.align);
+  return (job.batch.pack.CapacityOf(Phase::kLlm.name()) + align - 1) / align * align;
 }
 
 StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
@@ -109,11 +105,8 @@ absl::StatusOr<StepSamples> Packed(const Job& job, const StepSamples& samples) {
     if (phase.phase == Phase::kLlm) phase.capacity = job.microbatch.capacity_tokens;
   }
   EVENKEEL_ASSIGN_OR_RETURN(const reorder::Packing packing, reorder::Pack(input));
-  std::vector<std::vector<uint32_t>> bins(packing.num_bins);
-  for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);
-  bins.resize(std::max<size_t>(1, (bins.size() + input.multiple - 1) / input.multiple) * input.multiple);
   StepSamples packed{.step = samples.step, .bin_begin = {0}};
-  for (const std::vector<uint32_t>& bin : bins) {
+  for (const std::vector<uint32_t>& bin : reorder::SamplesOfBins(packing, input.multiple)) {
     for (uint32_t s : bin) {
       packed.refs.push_back(samples.refs[s]);
       packed.lengths.push_back(samples.lengths[s]);

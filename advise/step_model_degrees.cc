@@ -12,7 +12,6 @@
 #include "core/status.h"
 #include "reorder/by_name.h"
 #include "reorder/item_phases.h"
-#include "reorder/pipeline/pipeline_model.h"
 
 namespace evenkeel::advise {
 namespace {
@@ -41,9 +40,7 @@ constexpr DegreePolicy kPolicies[] = {
 };
 
 // Passes over the model in one step, for FLOPs and for the ring, in forwards.
-double Passes(const Machine& machine) {
-  return 1 + reorder::kBackwardOverForward + (machine.recompute ? 1 : 0);
-}
+double Passes(const Machine& machine) { return 1 + kBackwardOverForward + (machine.recompute ? 1 : 0); }
 
 // Activation bytes of a token on one GPU: with recomputation the input of every layer and one whole layer.
 double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
@@ -297,7 +294,7 @@ class Step {
     const double capacity = figures_.iteration_seconds * input_.ranks;
     if (!(capacity > 0)) return;
     figures_.bubble_share = std::max(0.0, 1 - worked_ / capacity);
-    figures_.mfu = (1 + reorder::kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
+    figures_.mfu = (1 + kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
   }
 
   const Job& job_;

@@ -122,7 +122,7 @@ void PrintBins() {
       job.phases.push_back({.phase = Phase::kLlm, .ranks = {0}});
       job.batch.pack = {.bins = bins, .capacities = {{"llm", 8192}}};
       job.order.heavy = heavy;
-      const stream::BinPacker packer = *stream::BinPacker::Make(job);
+      const stream::BinPacker packer(job);
       std::vector<double> sums;
       double times = 0, ideal = 0;
       for (uint64_t window = 0; window < kWindows; ++window) {

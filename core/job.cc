@@ -78,4 +78,11 @@ absl::StatusOr<Job> LoadJob(const std::string& path, const std::string& split) {
   return ResolveJob(file);
 }
 
+uint64_t PackSpec::CapacityOf(std::string_view phase) const {
+  for (const BinCapacity& capacity : capacities) {
+    if (capacity.phase == phase) return capacity.length;
+  }
+  return 0;
+}
+
 }  // namespace evenkeel

@@ -162,9 +162,8 @@ struct ProcessorSpec {
 
 // What a bin holds of a phase at most, summed over its samples.
 struct BinCapacity {
-  std::string phase;  // its name
-  uint64_t length =
-      0;  // llm tokens before alignment; of an encoder the lengths of its cost (patches, tiles, frames)
+  std::string phase;    // its name
+  uint64_t length = 0;  // llm tokens before alignment; of an encoder the lengths of its cost
 };
 
 // A step is a number of bins, each of which is one microbatch of one llm rank.
@@ -172,7 +171,9 @@ struct PackSpec {
   uint32_t bins = 0;  // of a step; 0: the job does not pack
   std::string algorithm = "even_fill";
   std::vector<BinCapacity> capacities =
-      {};  // ascending by name; one of the llm; of the others those that the job gives
+      {};  // ascending by name; of the llm, and of others where the job gives it
+
+  uint64_t CapacityOf(std::string_view phase) const;  // 0: it has none
 };
 
 struct BatchSpec {
@@ -251,11 +252,14 @@ struct ChunkPart {
   double share = 0;   // of the phase's time, above 0; over all chunks the shares of a phase sum to 1
 };
 
+// A backward pass takes twice its forward's time: gradients of the input and of the weights.
+inline constexpr double kBackwardOverForward = 2;
+
 // How long the passes of a phase take.
 struct PassSpec {
   std::string phase;
-  double forward = 1;   // times its cost
-  double backward = 2;  // times its forward
+  double forward = 1;                      // times its cost
+  double backward = kBackwardOverForward;  // times its forward
   bool frozen = false;  // trains no weights: has no backward where nothing before it trains
 };
 
@@ -266,8 +270,8 @@ struct PipelineSpec {
   double transfer = 0;                 // seconds from stage to stage
   std::string order = "local_search";  // reorder/ has the algorithms
   uint32_t stages = 0;                 // with chunks, of which it is a divisor; else 0
-  std::vector<std::vector<ChunkPart>>
-      chunks;                    // chunk c runs on stage c mod stages; empty: chunks of equal time
+  // Chunk c runs on stage c mod stages; empty: chunks of equal time.
+  std::vector<std::vector<ChunkPart>> chunks;
   std::vector<PassSpec> passes;  // of phases that differ from the defaults
 
   PassSpec PassOf(std::string_view phase) const;
@@ -330,7 +334,7 @@ Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
 // Nothing where the job does not pack.
 void AddPack(const PackSpec& pack, CanonicalText* text);
-// Nothing where the job has no section `pipeline`.
+// Nothing where `pipeline.given` is false.
 void AddPipeline(const PipelineSpec& pipeline, CanonicalText* text);
 // The layout digest names how samples and items are assigned to ranks: topology, phases, costs, algorithms,
 // microbatch, wire form.

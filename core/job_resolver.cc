@@ -463,17 +463,14 @@ class Resolver {
   absl::Status PackFitsPhases() const {
     const PackSpec& pack = job_.batch.pack;
     if (pack.bins == 0) return absl::OkStatus();
-    const std::string llm(Phase::kLlm.name());
     std::vector<std::string> names;
     for (const PhaseSpec& phase : job_.phases) names.emplace_back(phase.phase.name());
-    bool has_llm = false;
     for (const BinCapacity& capacity : pack.capacities) {
-      has_llm = has_llm || capacity.phase == llm;
       if (std::find(names.begin(), names.end(), capacity.phase) != names.end()) continue;
       return Error("batch.pack.capacities", "there is no phase '", ShortText(capacity.phase),
                    "'; nearest is '", Nearest(capacity.phase, names), "'");
     }
-    if (!has_llm) {
+    if (pack.CapacityOf(Phase::kLlm.name()) == 0) {
       return Error("batch.pack.capacities",
                    "none of the llm; give {phase: llm, length: N}, the tokens of a microbatch");
     }
@@ -1142,9 +1139,8 @@ class Resolver {
       longest = std::min(longest, job_.microbatch.capacity_tokens / align * align);
     }
     if (job_.batch.llm_tokens != 0) longest = std::min(longest, job_.batch.llm_tokens);
-    for (const BinCapacity& capacity : job_.batch.pack.capacities) {
-      if (capacity.phase == Phase::kLlm.name()) longest = std::min(longest, capacity.length);
-    }
+    const uint64_t of_bin = job_.batch.pack.CapacityOf(Phase::kLlm.name());
+    if (of_bin != 0) longest = std::min(longest, of_bin);
   }
 
   absl::Status Exclude() {

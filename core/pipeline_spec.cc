@@ -167,7 +167,7 @@ class PipelineResolver {
     return AgreeWithTopology(chunks / out_.stages);
   }
 
-  // Stages of phases on ranks of their own are none of the llm's.
+  // Stages of phases on ranks of their own are not stages of the llm.
   absl::Status AgreeWithTopology(uint32_t virtual_stages) {
     uint32_t of_llm = 0;
     for (uint32_t s = 0; s < out_.stages; ++s) of_llm += IsStageOfLlmRanks(s) ? 1 : 0;
@@ -211,7 +211,7 @@ class PipelineResolver {
   const bool topology_has_stages_;
   Job& job_;
   PipelineSpec& out_;
-  std::map<std::string, bool> apart_;  // by phase: on ranks that are none of the llm's
+  std::map<std::string, bool> apart_;  // by phase: on ranks that the llm does not have
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "reorder/item_phases.h"
 #include "reorder/loads.h"
+#include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/plan_phases.h"
 
@@ -165,6 +166,7 @@ absl::Status CheckJob(const Job& job) {
   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));
   EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout.llm));
   for (const PhaseSpec* spec : layout.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
+  if (job.batch.pack.bins > 0) EVENKEEL_RETURN_IF_ERROR(CheckPackAlgorithm(job.batch.pack.algorithm));
   const absl::Status order = OrderMicrobatches({.algorithm = job.pipeline.order}).status();
   if (order.ok()) return order;
   return absl::InvalidArgumentError(absl::StrCat("pipeline.order: ", order.message()));

@@ -41,7 +41,7 @@ struct PlanOptions {
   std::string microbatch_order;
   // Place samples by what the encoders have of them, as if every sample took the llm as long.
   bool llm_by_encoders = false;
-  // Where nothing balances an encoder on ranks that are none of the llm's, deal its items to them in turn.
+  // Where nothing balances an encoder on ranks that the llm does not have, deal its items to them in turn.
   bool apart_in_turn = false;
   MethodsTaken* methods = nullptr;  // filled where it is given; not owned
 };

@@ -17,13 +17,6 @@ using Bins = std::vector<std::vector<uint32_t>>;
 // OmniBal's own setting.
 constexpr uint32_t kOmnibalIterations = 50;
 
-uint64_t CapacityOf(const Job& job, const Phase& phase) {
-  for (const BinCapacity& capacity : job.batch.pack.capacities) {
-    if (capacity.phase == phase.name()) return capacity.length;
-  }
-  return 0;
-}
-
 // The cost of a bin's attention, in squares of mean samples, if it has a heavy sample; else 0.
 double HeavyAttention(std::span<const SampleLengths> lengths, const std::vector<uint32_t>& bin, double mean,
                       double heavy) {
@@ -63,16 +56,8 @@ Bins HeavyTogether(std::span<const SampleLengths> lengths, double heavy, size_t 
 absl::StatusOr<std::vector<reorder::PackPhase>> PackPhasesOf(const Job& job,
                                                              std::span<const SampleLengths> lengths) {
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<reorder::PackPhase> phases, reorder::BinLengths(job.phases, lengths));
-  for (reorder::PackPhase& phase : phases) phase.capacity = CapacityOf(job, phase.phase);
+  for (reorder::PackPhase& phase : phases) phase.capacity = job.batch.pack.CapacityOf(phase.phase.name());
   return phases;
-}
-
-absl::StatusOr<BinPacker> BinPacker::Make(const Job& job) {
-  // Of no sample, for its checks.
-  reorder::PackInput input{.phases = {{.phase = Phase::kLlm, .capacity = 1}},
-                           .algorithm = job.batch.pack.algorithm};
-  EVENKEEL_RETURN_IF_ERROR(reorder::Pack(input).status());
-  return BinPacker(job);
 }
 
 absl::Status BinPacker::Check(const SampleLengths& lengths) const {
@@ -96,9 +81,7 @@ absl::StatusOr<Bins> BinPacker::Pack(std::span<const SampleLengths> lengths, uin
                            .multiple = spec.bins};
   EVENKEEL_ASSIGN_OR_RETURN(input.phases, PackPhasesOf(job_, lengths));
   EVENKEEL_ASSIGN_OR_RETURN(const reorder::Packing packing, reorder::Pack(input));
-  const size_t steps = std::max<size_t>(1, (packing.num_bins + spec.bins - 1) / spec.bins);
-  Bins bins(steps * spec.bins);
-  for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);
+  Bins bins = reorder::SamplesOfBins(packing, spec.bins);
   if (job_.order.heavy > 0) {
     return HeavyTogether(lengths, job_.order.heavy, spec.bins, key, std::move(bins));
   }

@@ -1,10 +1,10 @@
 // Packs a window's samples into the bins of a job (`batch.pack`), with the planner's packing.
 //
-// Where the job says from how many mean samples on a sample is heavy (`order.heavy`), the bins with such samples come in as
+// Where the job groups heavy samples (`order.heavy`, in mean samples), the bins with such samples come in as
 // few steps as they need: attention costs the square of a length, so a step waits for its longest sample.
 //
 // Example:
-//     EVENKEEL_ASSIGN_OR_RETURN(const BinPacker packer, BinPacker::Make(job));
+//     const BinPacker packer(job);
 //     EVENKEEL_ASSIGN_OR_RETURN(const auto bins, packer.Pack(lengths, /*key=*/7));
 //     const std::vector<uint32_t>& first_bin = bins[0];  // places in `lengths`
 //
@@ -32,16 +32,14 @@ absl::StatusOr<std::vector<reorder::PackPhase>> PackPhasesOf(const Job& job,
 
 class BinPacker : public dataset::Packer {
  public:
-  // InvalidArgument: an unknown algorithm.
-  static absl::StatusOr<BinPacker> Make(const Job& job);
+  // `job` has passed reorder::CheckJob.
+  explicit BinPacker(const Job& job) : job_(job) {}
 
   absl::StatusOr<std::vector<std::vector<uint32_t>>> Pack(std::span<const SampleLengths> lengths,
                                                           uint64_t key) const override;
   absl::Status Check(const SampleLengths& lengths) const override;
 
  private:
-  explicit BinPacker(const Job& job) : job_(job) {}
-
   const Job job_;
 };
 

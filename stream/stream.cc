@@ -59,10 +59,8 @@ absl::Status FinishStream(Stream& stream) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<const dataset::Packer>> PackerOf(const Job& job) {
-  if (job.batch.pack.bins == 0) return nullptr;
-  EVENKEEL_ASSIGN_OR_RETURN(BinPacker packer, BinPacker::Make(job));
-  return std::make_unique<const BinPacker>(std::move(packer));
+std::unique_ptr<const dataset::Packer> PackerOf(const Job& job) {
+  return job.batch.pack.bins == 0 ? nullptr : std::make_unique<const BinPacker>(job);
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
@@ -74,8 +72,6 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
-  absl::StatusOr<std::unique_ptr<const dataset::Packer>> packer = PackerOf(stream->job);
-  if (!packer.ok()) return NameInJob(stream->job, packer.status());
   stream->source = dataset::MakeShardSource(stream->job.stores, std::move(reading));
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =
@@ -85,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
   EVENKEEL_ASSIGN_OR_RETURN(stream->index,
                             dataset::Index::Open(stream->job, stream->processor->digest(), *stream->source));
   EVENKEEL_ASSIGN_OR_RETURN(stream->sampler,
-                            dataset::Sampler::Make(stream->job, *stream->index, *std::move(packer)));
+                            dataset::Sampler::Make(stream->job, *stream->index, PackerOf(stream->job)));
   EVENKEEL_RETURN_IF_ERROR(FinishStream(*stream));
   return stream;
 }

@@ -61,8 +61,8 @@ struct StepPlan {
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(
     Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr, dataset::FarReading reading = {});
 
-// What puts the job's samples into bins; null where the job does not pack. InvalidArgument: an unknown algorithm.
-absl::StatusOr<std::unique_ptr<const dataset::Packer>> PackerOf(const Job& job);
+// What puts the job's samples into bins; null where the job does not pack. `job` has passed reorder::CheckJob.
+std::unique_ptr<const dataset::Packer> PackerOf(const Job& job);
 
 // Makes the members that follow from the others: dummies, digests and runs.
 absl::Status FinishStream(Stream& stream);

@@ -166,6 +166,15 @@ absl::StatusOr<SampleRef> DrawOrder::At(uint64_t position) const {
   return draws_.At(position - position % window_ + (*window)[position % window_]);
 }
 
+absl::StatusOr<std::vector<SampleRef>> DrawOrder::Run(uint64_t first, uint64_t count) const {
+  std::vector<SampleRef> refs;
+  refs.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    EVENKEEL_ASSIGN_OR_RETURN(refs.emplace_back(), At(first + i));
+  }
+  return refs;
+}
+
 absl::StatusOr<DrawOrder::Window> DrawOrder::WindowAt(uint64_t number) const {
   if (Window kept = recent_.Find(number)) return kept;
   EVENKEEL_ASSIGN_OR_RETURN(Window window, MakeWindow(number));

@@ -40,6 +40,8 @@ class DrawOrder {
 
   // position < 2^62. Errors of the index.
   absl::StatusOr<SampleRef> At(uint64_t position) const;
+  // Of `count` positions from `first` on.
+  absl::StatusOr<std::vector<SampleRef>> Run(uint64_t first, uint64_t count) const;
 
  private:
   using Window = std::shared_ptr<const std::vector<uint32_t>>;

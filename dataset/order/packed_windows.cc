@@ -65,11 +65,7 @@ absl::Status PackedWindows::NameSample(const absl::Status& status, const std::ve
 
 absl::StatusOr<PackedWindows::Window> PackedWindows::MakeWindow(uint64_t number) const {
   const uint64_t first = draws_of_.First(number), count = draws_of_.Count(number);
-  std::vector<SampleRef> refs;
-  refs.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(refs.emplace_back(), draws_.At(first + i));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleRef> refs, draws_.Run(first, count));
   std::vector<SampleLengths> lengths(count);
   EVENKEEL_RETURN_IF_ERROR(VisitInIndexOrder(refs, [&](size_t i) {
     absl::StatusOr<SampleLengths> read = index_.lengths(refs[i].dataset, refs[i].index);

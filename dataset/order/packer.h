@@ -23,7 +23,7 @@ class Packer {
   // InvalidArgument: a sample that no bin can hold, for which Check has the words; or an item that no phase encodes.
   virtual absl::StatusOr<std::vector<std::vector<uint32_t>>> Pack(std::span<const SampleLengths> lengths,
                                                                   uint64_t key) const = 0;
-  // InvalidArgument: no bin holds a sample of these lengths, even alone; the message says of which phase it has too much.
+  // InvalidArgument: no bin holds a sample of these lengths, even alone; the message names the phase of which it has too much.
   virtual absl::Status Check(const SampleLengths& lengths) const = 0;
 };
 

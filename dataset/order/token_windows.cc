@@ -64,11 +64,7 @@ TokenWindows::TokenWindows(const Job& job, const Index& index, const DrawOrder& 
 
 // Lengths of all draws of a window.
 absl::StatusOr<std::vector<uint32_t>> TokenWindows::ReadLengths(uint64_t window) const {
-  std::vector<SampleRef> refs;
-  refs.reserve(window_);
-  for (uint64_t i = 0; i < window_; ++i) {
-    EVENKEEL_ASSIGN_OR_RETURN(refs.emplace_back(), draws_.At(window * window_ + i));
-  }
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleRef> refs, draws_.Run(window * window_, window_));
   std::vector<uint32_t> lengths(refs.size());
   EVENKEEL_RETURN_IF_ERROR(VisitInIndexOrder(refs, [&](size_t i) {
     const absl::StatusOr<uint32_t> length = index_.llm_length(refs[i].dataset, refs[i].index);

@@ -145,8 +145,8 @@ class BlocksOfTurns {
     const size_t end = std::min(through.blocks, before_next.blocks);
     if (!before.is_stable || !before_next.is_stable || end < before.blocks) {
       return absl::InvalidArgumentError(
-          "the chat template changes the generation blocks of earlier turns once others follow, so nothing "
-          "tells which of them belong to this turn; use processor.labels: assistant or all");
+          "the chat template changes the generation blocks of earlier turns once others follow, so it is not "
+          "known which of them belong to this turn; use processor.labels: assistant or all");
     }
     return blocks_.subspan(before.blocks, end - before.blocks);
   }

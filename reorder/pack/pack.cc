@@ -22,10 +22,13 @@ constexpr uint64_t kTextBelowCapacity = 128;
 struct PackAlgorithm {
   std::string_view name;
   Bins (*pack)(const PackProblem&);
+  // In a multiple of bins that are alike; null: bins are split until there are as many.
+  Bins (*pack_in_multiples)(const PackProblem&, size_t multiple);
 };
 
-constexpr PackAlgorithm kAlgorithms[] = {
-    {"even_fill", PackEvenFill}, {"omnibal", PackOmnibal}, {"best_fit_decreasing", PackBestFitDecreasing}};
+constexpr PackAlgorithm kAlgorithms[] = {{"even_fill", PackEvenFill, PackEvenFillInMultiples},
+                                         {"omnibal", PackOmnibal, nullptr},
+                                         {"best_fit_decreasing", PackBestFitDecreasing, nullptr}};
 
 const PackAlgorithm* FindAlgorithm(std::string_view name) { return FindByName(kAlgorithms, name); }
 
@@ -49,11 +52,7 @@ absl::Status CheckInput(const PackInput& input) {
     if (phase.lengths.size() > (1u << 30)) return absl::InvalidArgumentError("pack: more than 2^30 samples");
   }
   if (input.devices == 0) return absl::InvalidArgumentError("pack: devices must be at least 1");
-  if (FindAlgorithm(input.algorithm) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("pack: algorithm '", input.algorithm,
-                                                   "' is unknown; expected one of ", PackAlgorithmNames()));
-  }
-  return absl::OkStatus();
+  return CheckPackAlgorithm(input.algorithm);
 }
 
 uint64_t Sum(const std::vector<uint32_t>& lengths) {
@@ -107,8 +106,8 @@ absl::Status CheckLengths(const PackPhase& phase, uint64_t capacity) {
 Bins PackInMultiples(const PackInput& input, const PackProblem& problem) {
   const PackAlgorithm& algorithm = *FindAlgorithm(input.algorithm);
   const size_t multiple = std::max(1u, input.multiple), samples = problem.lengths.size();
-  if (algorithm.pack == PackEvenFill && multiple > 1 && samples > 0)
-    return PackEvenFillInMultiples(problem, multiple);
+  if (algorithm.pack_in_multiples != nullptr && multiple > 1 && samples > 0)
+    return algorithm.pack_in_multiples(problem, multiple);
   Bins bins = algorithm.pack(problem);
   std::erase_if(bins, [](const std::vector<uint32_t>& bin) { return bin.empty(); });
   const size_t count = std::min((bins.size() + multiple - 1) / multiple * multiple, samples);
@@ -127,6 +126,19 @@ Packing InOrderOfSteps(const Bins& bins, size_t samples, uint64_t seed) {
 }
 
 }  // namespace
+
+std::vector<std::vector<uint32_t>> SamplesOfBins(const Packing& packing, uint32_t multiple) {
+  const size_t groups = std::max<size_t>(1, (size_t{packing.num_bins} + multiple - 1) / multiple);
+  std::vector<std::vector<uint32_t>> bins(groups * multiple);
+  for (uint32_t s = 0; s < packing.bin.size(); ++s) bins[packing.bin[s]].push_back(s);
+  return bins;
+}
+
+absl::Status CheckPackAlgorithm(std::string_view algorithm) {
+  if (FindAlgorithm(algorithm) != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("pack: algorithm '", std::string(algorithm),
+                                                 "' is unknown; expected one of ", PackAlgorithmNames()));
+}
 
 std::string PackAlgorithmNames() { return NamesOf(kAlgorithms); }
 

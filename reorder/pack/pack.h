@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -95,6 +96,11 @@ absl::Status PackCheck(const PackInput& input, const Packing& packing);
 // Of a packing that passed PackCheck.
 PackFigures MeasurePack(const PackInput& input, const Packing& packing);
 
+// [bins] The samples of every bin, ascending. Empty bins make the number a multiple of `multiple`, above 0.
+std::vector<std::vector<uint32_t>> SamplesOfBins(const Packing& packing, uint32_t multiple);
+
+// InvalidArgument: there is no such algorithm.
+absl::Status CheckPackAlgorithm(std::string_view algorithm);
 // "a, b, c", for messages.
 std::string PackAlgorithmNames();
 

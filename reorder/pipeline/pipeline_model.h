@@ -30,9 +30,6 @@
 
 namespace evenkeel::reorder {
 
-// A backward pass takes twice its forward's time: gradients of the input and of the weights.
-inline constexpr double kBackwardOverForward = 2;
-
 class PipelineModel {
  public:
   // `recompute`: how many forwards a backward repeats before it begins.

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/job.h"
 #include "gtest/gtest.h"
 
@@ -9,22 +10,18 @@ namespace evenkeel {
 namespace {
 
 // Lines 1 to 7; a test's text begins on line 8.
-constexpr char kJob[] =
-    "index: ./index\n"
-    "datasets: [{name: photos, shards: [a.tar]}]\n"
-    "processor: {folder: ./qwen2-vl}\n"
-    "batch: {samples: 64}\n"
-    "phases:\n"
-    "  - {name: llm, ranks: 0-3}\n"
-    "  - {name: vision, ranks: 0-3, runs: once_per_microbatch}\n";
-constexpr char kApart[] =
-    "index: ./index\n"
-    "datasets: [{name: photos, shards: [a.tar]}]\n"
-    "processor: {folder: ./qwen2-vl}\n"
-    "batch: {samples: 64}\n"
-    "phases:\n"
-    "  - {name: llm, ranks: 0-3}\n"
-    "  - {name: vision, ranks: 8-9, runs: once_per_microbatch}\n";
+std::string JobWithVisionOn(const char* ranks) {
+  return absl::StrCat(
+      "index: ./index\n"
+      "datasets: [{name: photos, shards: [a.tar]}]\n"
+      "processor: {folder: ./qwen2-vl}\n"
+      "batch: {samples: 64}\n"
+      "phases:\n"
+      "  - {name: llm, ranks: 0-3}\n"
+      "  - {name: vision, ranks: ",
+      ranks, ", runs: once_per_microbatch}\n");
+}
+const std::string kJob = JobWithVisionOn("0-3"), kApart = JobWithVisionOn("8-9");
 
 std::string ErrorOf(const std::string& text, const std::string& job = kJob) {
   const absl::StatusOr<Job> parsed = ParseJob(job + text, "job.yaml");
@@ -50,7 +47,7 @@ TEST(PipelineSpec, HasChunksPassesAndTheStagesOfTheLlm) {
       kApart);
   EXPECT_TRUE(job.pipeline.given);
   EXPECT_EQ(job.pipeline.stages, 3u);
-  EXPECT_EQ(job.pipeline_stages, 2u) << "the encoder's stage is none of the llm's";
+  EXPECT_EQ(job.pipeline_stages, 2u) << "the encoder's stage is not one of the llm's";
   EXPECT_EQ(job.virtual_stages, 1u);
   EXPECT_EQ(job.pipeline.transfer, 0.001);
   EXPECT_EQ(job.pipeline.order, "disttrain");

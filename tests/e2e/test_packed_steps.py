@@ -78,7 +78,7 @@ def test_kills_change_nothing_and_other_ranks_resume(folder):
             assert len(harness.fetch(fleet.endpoints, other, "--from", 5, "--steps", 2).steps) == 2
 
 
-def test_plan_tells_how_full_and_alike_bins_are(folder):
+def test_plan_measures_how_full_and_alike_bins_are(folder):
     job = write_job(folder, "job", 4)
     figures = json.loads(harness.run("plan", "--job", job, "--step", 0, "--steps", 4, "--json").stdout)
     assert figures["bins"] == 4 * BINS

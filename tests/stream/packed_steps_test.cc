@@ -81,9 +81,8 @@ Job PackingJob(uint32_t bins, uint32_t ranks, size_t datasets = 1) {
 }
 
 std::unique_ptr<dataset::Sampler> SamplerOf(const Job& job, const dataset::Index& index) {
-  auto packer = PackerOf(job);
-  EXPECT_TRUE(packer.ok()) << packer.status();
-  auto sampler = dataset::Sampler::Make(job, index, *std::move(packer));
+  EXPECT_TRUE(reorder::CheckJob(job).ok()) << reorder::CheckJob(job);
+  auto sampler = dataset::Sampler::Make(job, index, PackerOf(job));
   EXPECT_TRUE(sampler.ok()) << sampler.status();
   return *std::move(sampler);
 }
@@ -306,9 +305,9 @@ TEST(PackedSteps, ReadAWindowOnceForItsSteps) {
 TEST(BinPacker, RefusesAnUnknownAlgorithm) {
   Job job = PackingJob(16, 4);
   job.batch.pack.algorithm = "tetris";
-  const auto packer = PackerOf(job);
-  EXPECT_EQ(packer.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(packer.status().message().find("even_fill"), std::string::npos) << packer.status();
+  const absl::Status status = reorder::CheckJob(job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("even_fill"), std::string::npos) << status;
 }
 
 }  // namespace

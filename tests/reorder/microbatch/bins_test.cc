@@ -65,7 +65,7 @@ TEST(DealBins, IsMoreEvenThanTheOrderOfTheBins) {
 }
 
 TEST(DealBins, CountsAllPhases) {
-  // The second phase tells the bins apart.
+  // The bins differ in the second phase alone.
   const std::vector<std::vector<Load>> loads = {{10, 10, 10, 10}, {1, 9, 1, 9}};
   const DealtBins dealt = DealBins(loads, 2);
   EXPECT_EQ(dealt.microbatch[1], dealt.microbatch[3]);
