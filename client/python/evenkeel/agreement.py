@@ -26,7 +26,7 @@ def agree(loader, group=None):
         origin, error = None, raised
     if dist.is_available() and dist.is_initialized():
         rank = loader.rank
-        said = [_unpack(one) for one in _gather(_pack(rank, origin), group, _device_of(group))]
+        said = [_unpack(one) for one in _gather(_pack(rank, origin), group, device_of(group))]
         if error is None:
             _check(said)
             origin.mark_agreed(_group(group))
@@ -47,7 +47,8 @@ def _group(group):
     return dist.group.WORLD if group is None else group
 
 
-def _device_of(group):
+def device_of(group):
+    """Where tensors of a group's collectives live: the current CUDA device with NCCL, else the CPU."""
     if "nccl" in str(dist.get_backend(group)):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
@@ -76,7 +77,7 @@ def _gather(own, group, device):
 
 def gather_numbers(numbers, group=None):
     """The lists of whole numbers of all ranks, equally long, in the order of the group. A collective."""
-    return [one.tolist() for one in _gather(torch.tensor(numbers, dtype=torch.int64), group, _device_of(group))]
+    return [one.tolist() for one in _gather(torch.tensor(numbers, dtype=torch.int64), group, device_of(group))]
 
 
 def _check(said):

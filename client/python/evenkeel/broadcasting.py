@@ -29,7 +29,7 @@ def make_groups(topology):
 
 
 def _send(group, leader, kind, step, payload):
-    device = agreement._device_of(group)
+    device = agreement.device_of(group)
     head = torch.tensor([kind, step, len(payload)], dtype=torch.int64, device=device)
     dist.broadcast(head, leader, group=group)
     if len(payload):
@@ -80,7 +80,7 @@ class LeaderTaker:
         self._group, self._leader = make_groups(topology)[topology.stage], topology.leader
 
     def receive(self):
-        device = agreement._device_of(self._group)
+        device = agreement.device_of(self._group)
         head = torch.empty(3, dtype=torch.int64, device=device)
         dist.broadcast(head, self._leader, group=self._group)
         kind, step, size = head.tolist()

@@ -197,6 +197,22 @@ class Loader:
         self.connect()
         return self._topology
 
+    def mesh_of(self, phase):
+        """The mesh of a phase of the job, also of one that this rank is not in: the Topology of the phase's first rank.
+        ValueError: the job has no such phase. Connects."""
+        leaders, _, mesh = self._phase(phase)
+        return of_phase(leaders[0], leaders, mesh)
+
+    def once_per_microbatch(self, phase):
+        """Whether a phase runs once per microbatch; False: once per step. ValueError: the job has no such phase. Connects."""
+        return self._phase(phase)[1]
+
+    def _phase(self, name):
+        self.connect()
+        if name not in self._phases:
+            raise ValueError(f"the job has no phase {name!r}; its phases are {', '.join(self._phases)}")
+        return self._phases[name]
+
     @property
     def origin(self):
         """Rank, stream digest and layout digest of the connection (evenkeel.origin.Origin). Connects."""

@@ -330,7 +330,7 @@ def scatter_rows(hidden, microbatch, phase, rows):
     return flat.index_copy(0, index, rows.to(flat.dtype)).reshape(hidden.shape)
 
 
-def mask_labels(step, group=None, local=False):
+def mask_labels(step, group=None, local=False, links=()):
     """Labels per microbatch, with those of damaged samples set to -100; a collective of the routes' ranks.
 
     An item that could not be decoded is only known where it was to be encoded; its flag travels along the phase's
@@ -340,13 +340,18 @@ def mask_labels(step, group=None, local=False):
 
     local   no collective, for jobs that keep all items with their samples (`balance: drop_in`); ValueError where a row
             comes from another rank
+    links   evenkeel.apart.Rows of the phases whose rows travel point to point: their flags came with them, no collective
     """
+    links = {one.phase: one for one in links}
     microbatches = [getattr(one, "whole", one) for one in step.microbatches]
     labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in microbatches]
     for microbatch, target in zip(microbatches, labels):
         if target is not None:
             _mask_samples(microbatch, target, np.flatnonzero(microbatch["sample_valid"] == 0))
-    for phase in sorted(step.routes):
+    for number, (microbatch, target) in enumerate(zip(microbatches, labels)):
+        for phase in sorted(links) if target is not None else ():
+            _mask_samples(microbatch, target, np.flatnonzero(links[phase].damaged(number)))
+    for phase in sorted(set(step.routes) - set(links)):
         route = step.routes[phase]
         members = group.get(phase) if isinstance(group, dict) else group
         if isinstance(route, Route):
@@ -375,18 +380,29 @@ def _route_flags(fields, route, group, local):
 
 
 def _mask_damaged(microbatch, phase, labels, flags):
+    _mask_samples(microbatch, labels, np.flatnonzero(damaged_samples(microbatch, phase, flags)))
+
+
+def damaged_samples(microbatch, phase, flags):
+    """bool [samples]: whether a row of the sample comes from an item that was not decoded.
+
+    phase   as for `placeholders`
+    flags   uint8 [rows], in the order of the placeholders: 1 where the item was decoded
+    """
     positions = placeholders(microbatch, phase)
     if len(positions) != len(flags):
         raise ValueError(f"mask_labels: the microbatch has {len(positions)} placeholders of phase {phase}, "
                          f"the route brings {len(flags)} rows")
-    _mask_samples(microbatch, labels, np.unique(_sample_of(microbatch, positions[flags == 0])))
+    out = np.zeros(len(microbatch["sample_valid"]), bool)
+    out[_sample_of(microbatch, positions[flags == 0])] = True
+    return out
 
 
 def _sample_of(microbatch, positions):
     """Number of the sample, within the microbatch, that each token of the flattened sequence belongs to."""
     if "cu_seqlens" in microbatch:
         return np.searchsorted(microbatch["cu_seqlens"], positions, side="right") - 1
-    return positions // microbatch["labels"].shape[-1]
+    return positions // microbatch["mm_token_type_ids"].shape[-1]
 
 
 def _mask_samples(microbatch, labels, samples):

@@ -1,0 +1,387 @@
+"""Encoders on ranks of their own: rows travel point to point, microbatch by microbatch, and their gradients back.
+
+    link = evenkeel.apart.Link(loader, "vision", width=3584, dtype=torch.bfloat16)      # once, on every rank of the world
+    for step in loader:
+        with link.step(step) as rows:
+            # on ranks of the encoder
+            rows.encode(lambda number: vision(step.microbatches[number].encoders["vision"]))
+            # on the llm's first stage, inside any schedule and in any order of microbatches
+            hidden = evenkeel.torch.scatter_rows(hidden, microbatch, "vision", rows.receive(number))
+            # on its last stage
+            labels = evenkeel.torch.mask_labels(step, links=[rows])
+
+Only pairs of ranks between which rows move talk to each other, and nobody waits in a collective for ranks of another
+replica: a 1F1B schedule of the llm and the encoder's forward and backward passes need no common order. For phases that run
+once per microbatch, on ranks that the llm does not have. docs/parallelism.md says who takes part where replicas have members.
+"""
+
+import collections
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from evenkeel import agreement
+from evenkeel.torch import check_device, damaged_samples, placeholders
+
+
+class Link:
+    """The connections between the ranks of one encoder and those of the llm. Its making is a collective of the world.
+
+    loader   of this rank; connects
+    phase    name of an encoder that runs once per microbatch
+    width    of a row; or a tuple, the shape of a row
+    dtype    of the rows
+    media    that the phase encodes, where its name is not "vision" or "audio": ("image",)
+    device   of rows and gradients; None: the CPU, or the current CUDA device if the world has NCCL alone
+    ahead    for how many microbatches after the one that is received memory is held, so that their rows arrive meanwhile
+
+    ValueError: the phase runs once per step, or a rank belongs to both phases: evenkeel.torch.exchange is for those.
+    Not for several threads at once.
+    """
+
+    def __init__(self, loader, phase, width, dtype=torch.float32, media=None, device=None, ahead=2):
+        self.phase, self.dtype, self.ahead, self.media = phase, dtype, ahead, media or phase
+        self.shape = tuple(width) if isinstance(width, (tuple, list)) else (width,)
+        encoder, llm = loader.mesh_of(phase), loader.mesh_of("llm")
+        if not loader.once_per_microbatch(phase):
+            raise ValueError(f"Link: phase {phase} runs once per step; set `runs: once_per_microbatch` in the job, or use exchange")
+        both = sorted(set(encoder.ranks) & set(llm.ranks))
+        if both:
+            raise ValueError(f"Link: rank {both[0]} computes both {phase} and the llm; use evenkeel.torch.exchange for it")
+        agreement.agree(loader)
+        self.device = torch.device(device) if device is not None else agreement.device_of(None)
+        check_device(self.device)
+        # The last stage of an encoder has its rows, the first stage of the llm takes them, its last stage has the labels.
+        self._speaker = {leader: encoder.rank_at(data=replica, pipeline=encoder.pipeline - 1)
+                         for replica, leader in enumerate(encoder.leaders)}
+        self._speaker.update({leader: leader for leader in llm.leaders})
+        everyone = sorted({*self._speaker.values(), *(one for i in range(llm.data) for one in llm.members(i, llm.pipeline - 1))})
+        # One group per direction, so that backends that ignore tags see every pair's messages in the order of microbatches.
+        self.rows, self.gradients, self.flags = (dist.new_group(everyone) for _ in range(3))
+        self._make_roles(loader.rank, encoder, llm)
+
+    def _make_roles(self, rank, encoder, llm):
+        self.encodes = self.takes = self.has_labels = self.speaks = False
+        self.leader = self.members = self.context = None
+        for mesh, stage in ((encoder, encoder.pipeline - 1), (llm, 0)):
+            for replica in range(mesh.data):
+                members = mesh.members(replica, stage)
+                group = dist.new_group(members) if len(members) > 1 else None
+                context = [mesh.rank_at(data=replica, context=one) for one in range(mesh.context)]
+                # Gradients of shards are parts of a sum; tensor members have equal ones.
+                sums = dist.new_group(context) if mesh is llm and mesh.context > 1 else None
+                if rank in members:
+                    self.encodes, self.takes = mesh is encoder, mesh is llm
+                    self.leader, self.members = mesh.rank_at(data=replica, pipeline=stage), group
+                    self.context = sums if rank in context else None
+                    self.speaks = rank == self.leader
+        self.giver, self.hearers = None, []
+        for replica, leader in enumerate(llm.leaders):
+            members = llm.members(replica, llm.pipeline - 1)
+            if rank in members:
+                self.has_labels, self.giver = True, leader
+            if rank == leader:
+                self.hearers = [one for one in members if one != leader]
+
+    def step(self, step, grad=True):
+        """The rows of one step; `grad`, the same on every rank: whether gradients travel back."""
+        return Rows(self, step, grad)
+
+    def _rank(self, route, peer):
+        """Of the process that sends or takes the rows of a route's peer."""
+        return self._speaker[route.ranks[peer]]
+
+
+class Rows:
+    """One step's rows of one encoder; made by Link.step. A context manager, whose end waits until all was taken."""
+
+    def __init__(self, link, step, grad):
+        self.phase, self._link, self.grad = link.phase, link, grad
+        self._routes = step.routes.get(link.phase, [])
+        self._sent = []                          # (work, tensor), until the end
+        self._posted, self._arriving = 0, {}     # microbatch: [(work, tensor)] of rows or of gradients
+        self._made = {}                          # microbatch: rows of it that were sent
+        self._taken, self._given, self._next_gradient = set(), {}, 0
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._microbatches = [getattr(one, "whole", one) for one in step.microbatches]
+        self._damaged = self._coming = None
+        if link.speaks and link.encodes:
+            self._send_flags(step)
+        self._expect_flags()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.finish()
+
+    def __len__(self):
+        """Microbatches of the step."""
+        return len(self._microbatches)
+
+    @property
+    def peers(self):
+        """Ranks that this one sends rows to or takes them from in the step, ascending."""
+        if not self._link.speaks:
+            return []
+        return sorted({self._link._rank(route, peer) for route in self._routes
+                       for peer in np.unique(np.concatenate([route.send[:, 0], route.receive[:, 0]])).tolist()})
+
+    # ---- the encoder's side
+
+    def encode(self, run, in_flight=None):
+        """Forward and backward of all microbatches of this encoder: see `encode`."""
+        encode([(self, run)], in_flight)
+
+    def send(self, number, rows):
+        """Sends the rows of a microbatch, [rows_in, width], and does not wait. Microbatches in ascending order."""
+        self._check_rows(number, rows)
+        self._made[number] = len(rows)
+        if not self._link.speaks:
+            return
+        route = self._routes[number]
+        picked = rows.detach().index_select(0, _on(rows, route.send_index))
+        for peer, part in _parts(picked, route.send_splits):
+            self._start_send(part, self._link._rank(route, peer), self._link.rows, number)
+        if self.grad:
+            self._arriving[number] = [self._start_receive(int(count), self._link._rank(route, peer), self._link.gradients, number)
+                                      for peer, count in _counts(route.send_splits)]
+
+    def gradient(self, number):
+        """Waits for the gradients of a microbatch that was sent: [rows_in, width]; zeros where none travel back."""
+        link = self._link
+        out = self._zeros(self._made.pop(number))
+        if not self.grad:
+            return out
+        if link.speaks:
+            arrived = _wait(self._arriving.pop(number))
+            if arrived:
+                out.index_add_(0, _on(out, self._routes[number].send_index), torch.cat(arrived))
+        if link.members is not None and len(out):
+            dist.broadcast(out, link.leader, group=link.members)
+        return out
+
+    def _check_rows(self, number, rows):
+        link = self._link
+        if not link.encodes:
+            raise ValueError(f"send: ranks of the last stage of {self.phase} have its rows; this rank is not in it")
+        count = self._routes[number].rows_in if link.speaks else len(rows)
+        if tuple(rows.shape) != (count, *link.shape) or rows.dtype != link.dtype:
+            raise ValueError(f"send: microbatch {number} has {count} rows of {link.shape} {link.dtype} for phase {self.phase}; given "
+                             f"are {tuple(rows.shape)} {rows.dtype}")
+
+    # ---- the llm's first stage
+
+    def receive(self, number):
+        """Waits for the rows of a microbatch: [rows_out, width], in the order of its placeholders. Every member of the first
+        stage calls it, in the same order. Their gradients are sent back by the backward pass that reaches them."""
+        link = self._link
+        if not link.takes:
+            raise ValueError(f"receive: the llm's first stage takes the rows of {self.phase}; this rank is not in it")
+        if number in self._taken:
+            raise ValueError(f"receive: the rows of microbatch {number} were received already")
+        self._taken.add(number)
+        out = self._zeros(self._rows_out(number))
+        if link.speaks:
+            self._post(number)
+            self.damaged(number)  # passed on to the last stage
+            arrived = _wait(self._arriving.pop(number))
+            if arrived:
+                out.index_copy_(0, _on(out, self._routes[number].receive_index), torch.cat(arrived))
+        if link.members is not None and len(out):
+            dist.broadcast(out, link.leader, group=link.members)
+        return _Received.apply(self._anchor, out, self, number) if self.grad else out
+
+    def _rows_out(self, number):
+        """Of the whole microbatch. Leaders alone have routes; others count the placeholders."""
+        return self._routes[number].rows_out if self._link.speaks else len(placeholders(self._microbatches[number], self._link.media))
+
+    def _post(self, number):
+        while self._posted < min(number + 1 + self._link.ahead, len(self)):
+            route = self._routes[self._posted]
+            self._arriving[self._posted] = [
+                self._start_receive(int(count), self._link._rank(route, peer), self._link.rows, self._posted)
+                for peer, count in _counts(route.receive_splits)]
+            self._posted += 1
+
+    def _give_back(self, number, gradient):
+        link = self._link
+        if number in self._given or number < self._next_gradient:
+            raise ValueError(f"a second backward pass through the rows of microbatch {number}: their gradients were sent already")
+        if link.context is not None and len(gradient):
+            gradient = gradient.contiguous()
+            dist.all_reduce(gradient, group=link.context)
+        self._given[number] = gradient
+        self._send_gradients()
+
+    def _send_gradients(self):
+        """Those that are next, in ascending order, whatever the order of the backward passes."""
+        while self._next_gradient in self._given:
+            number, self._next_gradient = self._next_gradient, self._next_gradient + 1
+            gradient = self._given.pop(number)
+            if not self._link.speaks:
+                continue
+            route = self._routes[number]
+            picked = gradient.index_select(0, _on(gradient, route.receive_index))
+            for peer, part in _parts(picked, route.receive_splits):
+                self._start_send(part, self._link._rank(route, peer), self._link.gradients, number)
+
+    # ---- damaged items
+
+    def damaged(self, number):
+        """bool [samples of the microbatch]: whether an item of the sample could not be decoded. Where the llm has its labels,
+        and on the leaders of its first stage. It waits until the encoder has begun the step."""
+        if self._damaged is None:
+            self._damaged = self._wait_for_damaged()
+        return self._damaged[number]
+
+    def _send_flags(self, step):
+        """To each peer, for each of its rows of all microbatches, whether the item was decoded."""
+        link, parts = self._link, {}
+        for microbatch, route in zip(step.microbatches, self._routes):
+            fields = microbatch.encoders[self.phase]
+            flags = np.ones(route.rows_in, np.uint8)
+            if "item_valid" in fields:
+                flags = np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
+            for peer, part in _parts(torch.from_numpy(flags[route.send_index]), route.send_splits):
+                parts.setdefault(link._rank(route, peer), []).append(part)
+        for rank in sorted(parts):
+            self._start_send(torch.cat(parts[rank]).to(link.device), rank, link.flags, 0)
+
+    def _expect_flags(self):
+        link, counts = self._link, {}
+        if link.takes and link.speaks:
+            for route in self._routes:
+                for peer, count in _counts(route.receive_splits):
+                    rank = link._rank(route, peer)
+                    counts[rank] = counts.get(rank, 0) + count
+            self._coming = {rank: self._start_receive(counts[rank], rank, link.flags, 0, (), torch.uint8)
+                            for rank in sorted(counts)}
+        elif link.has_labels:
+            samples = sum(len(one["sample_valid"]) for one in self._microbatches)
+            self._coming = {link.giver: self._start_receive(samples, link.giver, link.flags, 0, (), torch.uint8)}
+
+    def _wait_for_damaged(self):
+        link = self._link
+        if self._coming is None:
+            raise ValueError(f"damaged: the llm's last stage, and the leader of its first, know of damaged items of {self.phase}")
+        sizes = [len(one["sample_valid"]) for one in self._microbatches]
+        arrived = {rank: _wait([one])[0].cpu() for rank, one in self._coming.items()}
+        if not link.takes or not link.speaks:
+            return [one.bool().numpy() for one in arrived[link.giver].split(sizes)]
+        out = [self._damaged_samples(number, arrived) for number in range(len(self))]
+        everything = torch.from_numpy(np.concatenate(out).astype(np.uint8)).to(link.device)
+        for rank in link.hearers:
+            self._start_send(everything, rank, link.flags, 0)
+        return out
+
+    def _damaged_samples(self, number, arrived):
+        link, route, microbatch = self._link, self._routes[number], self._microbatches[number]
+        flags = np.ones(route.rows_out, np.uint8)
+        taken = []
+        for peer, count in _counts(route.receive_splits):
+            rank = link._rank(route, peer)
+            taken.append(arrived[rank][:count].numpy())
+            arrived[rank] = arrived[rank][count:]
+        if taken:
+            flags[route.receive_index] = np.concatenate(taken)
+        return damaged_samples(microbatch, link.media, flags)
+
+    # ---- messages
+
+    def _zeros(self, rows):
+        return torch.zeros((rows, *self._link.shape), dtype=self._link.dtype, device=self._link.device)
+
+    def _start_send(self, part, rank, group, number):
+        part = part.contiguous()
+        self._sent.append((dist.isend(part, rank, group=group, tag=number), part))
+
+    def _start_receive(self, count, rank, group, number, shape=None, dtype=None):
+        shape = self._link.shape if shape is None else shape
+        into = torch.empty((count, *shape), dtype=dtype or self._link.dtype, device=self._link.device)
+        return dist.irecv(into, rank, group=group, tag=number), into
+
+    def finish(self):
+        """Waits until all that was sent is taken. Rows that no backward pass reached, also those that were not received, have
+        zeros for gradients."""
+        link = self._link
+        if link.takes:
+            for number in range(len(self)):
+                if link.speaks and number not in self._taken:
+                    self._post(number)
+                    _wait(self._arriving.pop(number))
+                if self.grad and number >= self._next_gradient and number not in self._given:
+                    self._given[number] = self._zeros(self._rows_out(number))
+            self._send_gradients()
+        if self._coming is not None and self._microbatches:
+            self.damaged(0)
+        _wait(self._sent)
+        self._sent = []
+
+
+def encode(encoders, in_flight=None):
+    """Forward and backward of all microbatches of the encoders that run on this rank.
+
+    encoders    [(rows, run)]: Rows, and a function of which `run(number)` gives the rows of a microbatch. Several encoders of
+                one rank are run together, since the llm needs all rows of a microbatch to send back any gradient
+    in_flight   how many microbatches may wait for their gradients, at least as many as the llm's schedule has under way
+                (1F1B: its stages; interleaved, and gpipe: all). None: all, which takes the most memory
+
+    Microbatches in ascending order, forward and backward. The order of the passes does not depend on time: ranks of an
+    encoder may meet in collectives (tensor parallelism, FSDP), and sums of gradients are the same in every run.
+    """
+    waiting = collections.deque()
+
+    def backward():
+        number, made = waiting.popleft()
+        for (rows, _), one in zip(encoders, made):
+            gradient = rows.gradient(number)
+            if one.requires_grad:
+                one.backward(gradient)
+    grad = any(rows.grad for rows, _ in encoders)
+    for number in range(max((len(rows) for rows, _ in encoders), default=0)):
+        if grad and len(waiting) == in_flight:
+            backward()
+        made = [run(number) for _, run in encoders]
+        for (rows, _), one in zip(encoders, made):
+            rows.send(number, one)
+        if grad:
+            waiting.append((number, made))
+    while waiting:
+        backward()
+
+
+class _Received(torch.autograd.Function):
+    """Rows as a part of the graph; the backward pass sends their gradients."""
+
+    @staticmethod
+    def forward(ctx, anchor, rows, owner, number):
+        ctx.owner, ctx.number = owner, number
+        return rows
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.owner._give_back(ctx.number, gradient)
+        return None, None, None, None
+
+
+def _wait(works):
+    """The tensors, when they are complete."""
+    for work, _ in works:
+        work.wait()
+    return [tensor for _, tensor in works]
+
+
+def _counts(splits):
+    return [(peer, int(count)) for peer, count in enumerate(splits) if count]
+
+
+def _parts(rows, splits):
+    """(peer, rows for it), of those that get some."""
+    return [(peer, part) for peer, part in enumerate(rows.split([int(one) for one in splits])) if len(part)]
+
+
+def _on(like, index):
+    return torch.from_numpy(index).to(like.device)
