@@ -40,6 +40,7 @@ from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProces
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llama4.image_processing_llama4 import (
     Llama4ImageProcessor, find_supported_resolutions, get_best_fit, get_max_res_without_distortion)
 from transformers.models.llava_onevision.image_processing_llava_onevision import LlavaOnevisionImageProcessor
@@ -94,6 +95,7 @@ CLASSES = {
     "idefics3": (Idefics3ImageProcessor, Idefics3ImageProcessorPil),
     "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
     "janus": (JanusImageProcessor, JanusImageProcessorPil),
+    "lfm2-vl": (Lfm2VlImageProcessor,),
     "llama4": (Llama4ImageProcessor,),
     "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
     "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),

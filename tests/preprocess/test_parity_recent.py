@@ -57,6 +57,8 @@ CROPPED = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width":
 GEMMA3N = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>",
            "boa_token": "<start_of_audio>", "audio_token": "<audio_soft_token>", "eoa_token": "<end_of_audio>"}
 OVIS2 = {name: f"<{name}>" for name in ("IMG_START", "IMG_ATOM", "IMG_GRID", "IMG_COL", "IMG_ROW", "IMG_END", "image")}
+LFM2 = {"image_token": "<image>", "begin": "<|image_start|>", "end": "<|image_end|>", "thumbnail": "<|img_thumbnail|>",
+        **{f"tile_{row}_{column}": f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11 // row + 1)}}
 COHERE = {"boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
           "img_line_break_token": "<|IMG_LINE_BREAK|>"}
 FAMILIES = {
@@ -119,6 +121,13 @@ FAMILIES = {
     "videollama3": Family("VideoLlama3Processor", ("video_llama_3", "VideoLlama3ImageProcessor"), {"max_pixels": 602112},
                           {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}, mark="<|image_pad|>", release=5,
                           parts=(("video_processor", "video_processing_video_llama_3", "VideoLlama3VideoProcessor"),)),
+    "lfm2-vl": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"), {"do_convert_rgb": True}, LFM2, pillow=False, release=5),
+    "lfm2-vl-small": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"),
+                            {"tile_size": 128, "max_image_tokens": 100, "min_image_tokens": 9, "max_tiles": 6, "max_pixels_tolerance": 1.5,
+                             "do_convert_rgb": True}, LFM2, pillow=False, release=5),
+    "lfm2-vl-whole": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"),
+                            {"do_image_splitting": False, "do_convert_rgb": True}, LFM2, pillow=False,
+                            release=5),
     "gemma3n": Family("Gemma3nProcessor", ("siglip", "SiglipImageProcessor"),
                       {"size": {"height": 768, "width": 768}, "resample": 2, "do_normalize": False}, GEMMA3N, mark="<image_soft_token>",
                       told={"image_seq_length": 256}, parts=(("feature_extractor", "feature_extraction_gemma3n", "Gemma3nAudioFeatureExtractor"),)),
@@ -172,7 +181,7 @@ def differing(tmp_path, folder, processor, paths, resampler, *extra):
     ours = preprocess(tmp_path, folder, paths, *options)
     values = tiles_of(theirs)
     mine = ours["pixel_values"].reshape(values.shape)
-    for field in ("image_sizes", "image_grid_thw", "image_merge_sizes", "aspect_ratio_ids", "aspect_ratio_mask"):
+    for field in ("image_sizes", "image_grid_thw", "image_merge_sizes", "pixel_attention_mask", "spatial_shapes", "aspect_ratio_ids", "aspect_ratio_mask"):
         if field in ours:
             assert np.array_equal(ours[field].ravel(), np.asarray(theirs[field]).ravel()), (field, paths)
     return np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32)), values.size

@@ -97,6 +97,7 @@ std::vector<Fixture> Fixtures() {
   add("DeepseekVLImageProcessor", "");
   add("Ernie4_5_VLMoeImageProcessor", "");
   add("JanusImageProcessor", "");
+  add("Lfm2VlImageProcessor", "");
   add("Ovis2ImageProcessor", "");
   add("PaddleOCRVLImageProcessor", "");
   add("Siglip2ImageProcessor", "");
