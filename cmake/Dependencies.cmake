@@ -20,6 +20,7 @@ pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)           # libjpeg62-t
 pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)             # libpng-dev
 pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)           # libwebp-dev
 find_package(GIF REQUIRED)                       # libgif-dev
+pkg_check_modules(TIFF REQUIRED IMPORTED_TARGET libtiff-4>=4.5)              # libtiff-dev
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale libswresample)
 pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)              # libsoxr-dev
 pkg_check_modules(MPG123 REQUIRED IMPORTED_TARGET libmpg123)      # libmpg123-dev

@@ -18,6 +18,7 @@ DATA = HERE / "golden" / "data"
 AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi", "aiff"]
 VIDEO = ["mp4", "avi", "webm"]
 PICTURES = ["jpg", "png", "webp", "jpeg"]
+TIFFS = ["tif", "tiff"]
 SAME_CONTAINER = {"mkv": "webm", "mov": "mp4"}
 SOUND_CONTAINER = {"opus": "ogg", "oga": "ogg", "webm": "mka", "mkv": "mka", "mp4": "m4a", "mov": "m4a"}
 LARGEST = 100_000
@@ -44,6 +45,9 @@ def pictures():
             suffix = PICTURES.index(name.rsplit(".", 1)[1])
             yield f"plain-{folder}-{name}", bytes([suffix, 0b00100, 27, 27]) + data
             yield f"other-{folder}-{name}", bytes([suffix | 0b11101000, 0b00011, 40, 19]) + data
+        for name, data in media(folder, set(TIFFS)):  # a bit of the second byte chooses them
+            yield f"plain-{folder}-{name}", bytes([0, 0b100100, 27, 27]) + data
+            yield f"other-{folder}-{name}", bytes([0b11101000, 0b100011, 40, 19]) + data
 
 
 def shard(form):
@@ -403,6 +407,7 @@ SEEDS = {
     "fuzz_png": lambda: media("images", {"png"}),
     "fuzz_webp": lambda: media("images", {"webp"}),
     "fuzz_gif": gifs,
+    "fuzz_tiff": lambda: media("images", set(TIFFS)),
     "fuzz_picture": pictures,
     "fuzz_processor_config": processors,
     "fuzz_template": templates,

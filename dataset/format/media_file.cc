@@ -47,6 +47,8 @@ constexpr std::array kMagic = {
     Magic{0, "BM"sv, "bmp"},
     Magic{0, "II*\0"sv, "tiff"},
     Magic{0, "MM\0*"sv, "tiff"},
+    Magic{0, "II+\0"sv, "tiff"},
+    Magic{0, "MM\0+"sv, "tiff"},
     Magic{8, "WAVE"sv, "wav"},
     Magic{8, "AVI "sv, "avi"},
     Magic{8, "AIFF"sv, "aiff"},

@@ -28,12 +28,18 @@ void InterleavedPatches::Take(const PlanarRow& row) {
   const size_t patches = row.width / patch_;
   for (size_t patch = 0; patch < patches; ++patch) {
     // The first value of this row of pixels in the patch.
-    const size_t first = (((y_ / patch_) * patches + patch) * patch_ + y_ % patch_) * patch_ * 3;
+    const size_t first = (PlaceOf(y_ / patch_, patch, patches) * patch_ + y_ % patch_) * patch_ * 3;
     for (size_t x = 0; x < patch_; ++x) {
       for (size_t c = 0; c < 3; ++c) Put(first + 3 * x + c, c, row.plane[c][patch * patch_ + x]);
     }
   }
   ++y_;
+}
+
+size_t InterleavedPatches::PlaceOf(size_t row, size_t column, size_t columns) const {
+  if (tiles_.side == 0) return row * columns + column;
+  const size_t tile = row / tiles_.side * (columns / tiles_.side) + column / tiles_.side;
+  return tile * tiles_.distance + row % tiles_.side * tiles_.side + column % tiles_.side;
 }
 
 void InterleavedPatches::Put(size_t place, size_t channel, uint8_t byte) {

@@ -97,6 +97,8 @@ ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
   };
   FieldSpec grid{"image_grid_thw", DType::kI64, false, {3}, nullptr};
   image_fields_ = {pixels("pixel_values", Medium::kImage, settings_.pixels), grid};
+  if (!settings_.merge_field.empty())
+    image_fields_.push_back({settings_.merge_field, DType::kI64, false, {}, nullptr});
   if (!settings_.video) return;
   video_table_ = settings_.video->pixels.Table();
   grid.name = "video_grid_thw";
@@ -108,8 +110,8 @@ ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
 
 std::vector<MediumStyle> ImagesAndVideo::styles() const {
   auto style = [&](Medium medium, const std::string& token) {
-    MediumStyle style{medium, settings_.vision_begin, token, settings_.vision_end, /*mrope=*/true};
-    style.template_has_ends = true;
+    MediumStyle style{medium, settings_.vision_begin, token, settings_.vision_end, settings_.mrope};
+    style.template_has_ends = !style.begin.empty();
     return style;
   };
   std::vector<MediumStyle> styles = {style(Medium::kImage, settings_.image_token)};
@@ -191,6 +193,10 @@ absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
   EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields(request.medium), lengths, field_bytes));
   const int64_t grid[3] = {shape.grid.t, shape.grid.h, shape.grid.w};
   std::memcpy(field_bytes[1].data(), grid, sizeof(grid));
+  if (request.medium == Medium::kImage && !settings_.merge_field.empty()) {
+    const int64_t merge = settings_.shape.merge;
+    std::memcpy(field_bytes[2].data(), &merge, sizeof(merge));
+  }
   if (request.medium == Medium::kVideo && !settings_.video->timed) {
     std::memcpy(field_bytes[2].data(), &shape.grid.second_per_grid, sizeof(float));
   }
@@ -262,10 +268,10 @@ absl::StatusOr<QwenVision> ReadQwenVision(ConfigFile& config, const ProcessorSpe
                                           const QwenImageClass& usual) {
   QwenVision out;
   TakeWholeBounds(config);
-  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, kClipMean, kClipStd));
+  EVENKEEL_ASSIGN_OR_RETURN(out.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
   out.shape.patch = static_cast<uint32_t>(config.Uint("patch_size", 14, 1, 256));
-  out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", 2, 1, 16));
-  out.shape.merge = static_cast<uint32_t>(config.Uint("merge_size", 2, 1, 16));
+  out.shape.frames = static_cast<uint32_t>(config.Uint("temporal_patch_size", usual.frames, 1, 16));
+  out.shape.merge = static_cast<uint32_t>(config.Uint("merge_size", usual.merge, 1, 16));
   constexpr uint64_t kMaxPixels = 1ull << 32;
   uint64_t min_pixels = config.UintIn("size", "shortest_edge", usual.min_pixels, 1, kMaxPixels);
   uint64_t max_pixels = config.UintIn("size", "longest_edge", usual.max_pixels, 1, kMaxPixels);

@@ -56,7 +56,9 @@ struct QwenVision {
   std::string vision_end = "<|vision_end|>";
   std::string image_token = "<|image_pad|>";
   std::string video_token = "<|video_pad|>";
-  std::optional<QwenVideo> video;                         // nullopt: videos are refused
+  bool mrope = true;               // positions on the grid
+  std::string merge_field;         // the name of a field with a picture's merge size; empty: none
+  std::optional<QwenVideo> video;  // nullopt: videos are refused
   std::string no_video = "its rules are not known here";  // the reason
 
   uint32_t factor() const { return shape.patch * shape.merge; }
@@ -70,6 +72,10 @@ struct QwenImageClass {
   uint64_t min_pixels = 0;
   uint64_t max_pixels = 0;
   bool pixel_keys = false;
+  uint32_t frames = 2;  // temporal_patch_size
+  uint32_t merge = 2;
+  std::array<double, 3> mean = kClipMean;
+  std::array<double, 3> std = kClipStd;
 };
 inline constexpr QwenImageClass kQwen2VlImages = {"Qwen2VLProcessor", 56 * 56, 28 * 28 * 1280,
                                                   /*pixel_keys=*/true};

@@ -69,22 +69,6 @@ std::optional<uint32_t> TiffOrientation(Bytes tiff) {
   return std::nullopt;
 }
 
-// The orientation in the first attribute or element of that name. Like Pillow, this searches the text and
-// does not parse XML.
-uint32_t XmpOrientation(Bytes xmp) {
-  constexpr std::string_view kName = "tiff:Orientation";
-  const std::string_view text(reinterpret_cast<const char*>(xmp.data()), xmp.size());
-  for (size_t at = text.find(kName); at != text.npos; at = text.find(kName, at)) {
-    at += kName.size();
-    const std::string_view rest = text.substr(at);
-    const size_t before = rest.starts_with("=\"") ? 2 : rest.starts_with('>') ? 1 : rest.size();
-    if (before >= rest.size() || rest[before] < '0' || rest[before] > '9') continue;
-    const auto value = static_cast<uint32_t>(rest[before] - '0');
-    return value >= 1 && value <= 8 ? value : 1;
-  }
-  return 1;
-}
-
 // XMP is used only if EXIF lacks the tag.
 uint32_t OrientationOf(Bytes exif, Bytes xmp) {
   const std::optional<uint32_t> orientation = TiffOrientation(exif);
@@ -101,6 +85,22 @@ bool HasLength(uint64_t marker) {
 }
 
 }  // namespace
+
+// The orientation in the first attribute or element of that name. Like Pillow, this searches the text and
+// does not parse XML.
+uint32_t XmpOrientation(Bytes xmp) {
+  constexpr std::string_view kName = "tiff:Orientation";
+  const std::string_view text(reinterpret_cast<const char*>(xmp.data()), xmp.size());
+  for (size_t at = text.find(kName); at != text.npos; at = text.find(kName, at)) {
+    at += kName.size();
+    const std::string_view rest = text.substr(at);
+    const size_t before = rest.starts_with("=\"") ? 2 : rest.starts_with('>') ? 1 : rest.size();
+    if (before >= rest.size() || rest[before] < '0' || rest[before] > '9') continue;
+    const auto value = static_cast<uint32_t>(rest[before] - '0');
+    return value >= 1 && value <= 8 ? value : 1;
+  }
+  return 1;
+}
 
 uint32_t JpegOrientation(Bytes file) {
   constexpr uint64_t kMark = 0xff, kApp1 = 0xe1, kStartOfScan = 0xda;

@@ -16,5 +16,6 @@ namespace evenkeel::preprocess {
 uint32_t JpegOrientation(std::span<const std::byte> file);  // "Exif" APP1 segments, joined; the last XMP
 uint32_t PngOrientation(std::span<const std::byte> file);   // the last eXIf chunk and the last XMP text
 uint32_t WebpOrientation(std::span<const std::byte> file);  // the chunks that its header announces
+uint32_t XmpOrientation(std::span<const std::byte> xmp);    // the first tiff:Orientation of an XMP packet
 
 }  // namespace evenkeel::preprocess

@@ -58,9 +58,11 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
   if (type == "png") codec = &PngCodec();
   if (type == "webp") codec = &WebpCodec();
   if (type == "gif") codec = &GifCodec();
+  if (type == "tif" || type == "tiff") codec = &TiffCodec();
   if (codec == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("image type '", std::string(type),
-                                                 "' is not supported; expected jpg, jpeg, png, webp or gif"));
+    return absl::UnimplementedError(
+        absl::StrCat("image type '", std::string(type),
+                     "' is not supported; expected jpg, jpeg, png, webp, gif, tif or tiff"));
   }
   if (!codec->HasMagic(bytes)) {
     return absl::InvalidArgumentError(
@@ -96,6 +98,16 @@ void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>&
     for (int c = 0; c < 3; ++c) {
       rgb[c] = background ? Over255((*background)[c] * (255 - rgba[3]) + rgba[c] * rgba[3]) : rgba[c];
     }
+  }
+}
+
+// white - ink * white / 255, where `white` is what black leaves of the light.
+void CmykToRgb(const uint8_t* cmyk, uint32_t width, bool inverted, uint8_t* rgb) {
+  const uint8_t flip = inverted ? 255 : 0;
+  for (uint32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
+    const uint32_t white = 255u - (cmyk[3] ^ flip);
+    for (int c = 0; c < 3; ++c)
+      rgb[c] = static_cast<uint8_t>(white - Over255(white * static_cast<uint32_t>(cmyk[c] ^ flip)));
   }
 }
 

@@ -1,5 +1,6 @@
-// Stills: JPEG, PNG, WebP, GIF to rows of RGB8. The default is exactly the bytes of Pillow's
-// `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored.
+// Stills: JPEG, PNG, WebP, GIF, TIFF to rows of RGB8. The default is exactly the bytes of Pillow's
+// `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored,
+// except the orientation of a TIFF, by which Pillow turns it as it loads it.
 //
 // The declared type and the file's magic must agree; formats are not guessed. Every limit is checked before
 // memory is allocated. Families use preprocess/image/picture.h, which is built on this.
@@ -96,8 +97,10 @@ const ImageCodec& JpegCodec();  // jpeg.cc
 const ImageCodec& PngCodec();   // png.cc
 const ImageCodec& WebpCodec();  // webp.cc
 const ImageCodec& GifCodec();   // gif.cc
+const ImageCodec& TiffCodec();  // tiff.cc
 
-// The codec for `suffix` ("jpg", "jpeg", "png", "webp", "gif" after its last dot), with its magic checked.
+// The codec for `suffix` ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff" after its last dot), with its magic
+// checked.
 // Unimplemented: an unsupported format; InvalidArgument: the bytes belong to another one.
 absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes);
 
@@ -111,5 +114,7 @@ absl::Status DecodeImage(std::string_view suffix, std::span<const std::byte> byt
 
 // Blends a row of RGBA onto `background`, or drops its alpha.
 void RgbaToRgb(const uint8_t* rgba, uint32_t width, const std::optional<Colour>& background, uint8_t* rgb);
+// Converts a row of CMYK like Pillow's cmyk2rgb. `inverted`: as Adobe writes it in a JPEG, where 255 is no ink.
+void CmykToRgb(const uint8_t* cmyk, uint32_t width, bool inverted, uint8_t* rgb);
 
 }  // namespace evenkeel::preprocess

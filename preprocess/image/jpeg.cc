@@ -120,23 +120,6 @@ bool ReadHeader(JpegReader& reader) {
   return true;
 }
 
-// a * b / 255, rounded to nearest: with p = a * b + 128, (p + p / 256) / 256 is exact for products of two
-// bytes. Pillow's MULDIV255.
-uint8_t Scale255(int a, int b) {
-  int product = a * b + 128;
-  return static_cast<uint8_t>(((product >> 8) + product) >> 8);
-}
-
-// Pillow reads four components as Adobe's inverted CMYK, regardless of the markers: a stored byte is 255 for
-// no ink. Its cmyk2rgb gives white - (255 - c) * white / 255 for each stored colour c, where `white` is the
-// stored byte of black.
-void InvertedCmykToRgb(const uint8_t* cmyk, uint32_t width, uint8_t* rgb) {
-  for (uint32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
-    int white = cmyk[3];
-    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(white - Scale255(255 - cmyk[c], white));
-  }
-}
-
 bool IsCmyk(const JpegReader& reader) { return reader.state.num_components == 4; }
 
 #if JPEG_LIB_VERSION >= 70
@@ -311,7 +294,7 @@ bool DecodeBands(JpegReader& reader, uint32_t reduction, BandSink& sink) {
     if (!ReadRows(reader, cmyk == nullptr ? band : cmyk, cmyk == nullptr ? stride : cmyk_stride, rows))
       return false;
     for (uint32_t r = 0; cmyk != nullptr && r < rows; ++r) {
-      InvertedCmykToRgb(cmyk + cmyk_stride * r, width, band + stride * r);
+      CmykToRgb(cmyk + cmyk_stride * r, width, /*inverted=*/true, band + stride * r);
     }
     sink.TakeBand(band, stride, rows);
   }

@@ -17,28 +17,35 @@ namespace {
 
 constexpr uint32_t kMaxReduction = 8;
 
-// Adds black rows and columns around the part of a window that the picture covers.
+// Adds rows and columns of one colour around the part of a window that the picture covers.
 class FramedRows final : public RowSink {
  public:
   // `left` and `top`: position of the picture's rows of `width` bytes in the window.
-  void Start(ImageSize window, uint32_t left, uint32_t top, uint32_t height, RowSink* sink) {
+  void Start(ImageSize window, uint32_t left, uint32_t top, uint32_t height, const Colour& colour,
+             RowSink* sink) {
+    colour_ = colour;
     window_ = window, left_ = left, bottom_ = window.height - top - height, height_ = height, taken_ = 0;
     sink_ = sink;
-    planes_.assign(size_t{3} * window.width, 0);
+    planes_.resize(size_t{3} * window.width);
+    Clear();
     for (uint32_t y = 0; y < top; ++y) Deliver();
   }
   void Take(const PlanarRow& row) override {
     for (uint32_t c = 0; c < 3; ++c) std::memcpy(plane(c) + left_, row.plane[c], row.width);
     Deliver();
     if (++taken_ < height_) return;
-    std::fill(planes_.begin(), planes_.end(), uint8_t{0});
+    Clear();
     for (uint32_t y = 0; y < bottom_; ++y) Deliver();
   }
 
  private:
   uint8_t* plane(uint32_t c) { return planes_.data() + size_t{c} * window_.width; }
+  void Clear() {
+    for (uint32_t c = 0; c < 3; ++c) std::memset(plane(c), colour_[c], window_.width);
+  }
   void Deliver() { sink_->Take({{plane(0), plane(1), plane(2)}, window_.width}); }
 
+  Colour colour_{};
   ImageSize window_;
   uint32_t left_ = 0;
   uint32_t bottom_ = 0;
@@ -163,7 +170,7 @@ class TargetRows {
     plan.left = x.begin, plan.top = y.begin, plan.window = {x.length, y.length};
     RowSink* sink = target.sink;
     if (plan.window != window) {
-      frame_.Start(window, x.into, y.into, y.length, target.sink);
+      frame_.Start(window, x.into, y.into, y.length, target.around, target.sink);
       sink = &frame_;
     }
     if (reduction > 1) {

@@ -72,11 +72,12 @@ struct PictureTarget {
   std::optional<Colour> square;
   ImageSize resized;  // size of the whole picture (or square) after resizing
   ResizeFilter filter = ResizeFilter::kBicubic;
-  // The part of the resized picture that the sink receives; 0x0: all of it. Pixels outside the picture are
-  // black, like the padding of Hugging Face's centre crop.
+  // The part of the resized picture that the sink receives; 0x0: all of it. Pixels outside the picture have the
+  // colour `around`: black, like the padding of Hugging Face's centre crop.
   int32_t left = 0;
   int32_t top = 0;
   ImageSize window;
+  Colour around = {0, 0, 0};
   RowSink* sink = nullptr;  // receives rows of `window` (or `resized`) from top to bottom
 };
 

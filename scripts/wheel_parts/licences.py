@@ -11,7 +11,7 @@ import tempfile
 
 # Debian's packages of these were linked with GPL parts; FFmpeg comes from scripts/wheel_parts/ffmpeg instead.
 FFMPEG = ("libavcodec", "libavformat", "libavutil", "libswscale", "libswresample")
-REFUSED = ("libx264", "libx265", "libxvidcore", "libpostproc", "librubberband", "libucp", "libucs", "libuct")
+REFUSED = ("libjbig", "libx264", "libx265", "libxvidcore", "libpostproc", "librubberband", "libucp", "libucs", "libuct")
 WORK = pathlib.Path(__file__).resolve().parents[2] / "build" / "wheel"
 
 

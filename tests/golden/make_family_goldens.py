@@ -31,11 +31,16 @@ from transformers.models.convnext.image_processing_convnext import ConvNextImage
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.deepseek_vl.image_processing_deepseek_vl import DeepseekVLImageProcessor
+from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.dinov3_vit.image_processing_dinov3_vit import DINOv3ViTImageProcessor
+from transformers.models.ernie4_5_vl_moe.image_processing_ernie4_5_vl_moe import Ernie4_5_VLMoeImageProcessor
+from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import Ernie4_5_VLMoeImageProcessorPil
 from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llama4.image_processing_llama4 import (
     Llama4ImageProcessor, find_supported_resolutions, get_best_fit, get_max_res_without_distortion)
 from transformers.models.llava_onevision.image_processing_llava_onevision import LlavaOnevisionImageProcessor
@@ -57,6 +62,8 @@ from transformers.models.llava_next.processing_llava_next import LlavaNextProces
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.pixtral.image_processing_pixtral import get_resize_output_image_size as pixtral_size
+from transformers.models.janus.image_processing_janus import JanusImageProcessor
+from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import _get_feat_extract_output_lengths as qwen2_tokens
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
@@ -66,6 +73,8 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
+from transformers.models.video_llama_3.image_processing_pil_video_llama_3 import VideoLlama3ImageProcessorPil
+from transformers.models.video_llama_3.image_processing_video_llama_3 import VideoLlama3ImageProcessor
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(GOLDEN.parent / "preprocess"))
@@ -76,13 +85,17 @@ CLASSES = {
     "blip": (BlipImageProcessor, BlipImageProcessorPil),
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
+    "deepseek-vl": (DeepseekVLImageProcessor, DeepseekVLImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
     "dinov3": (DINOv3ViTImageProcessor,),
+    "ernie4_5-vl": (Ernie4_5_VLMoeImageProcessor, Ernie4_5_VLMoeImageProcessorPil),
     "gemma3": (Gemma3ImageProcessor, Gemma3ImageProcessorPil),
     "gemma3n": (SiglipImageProcessor, SiglipImageProcessorPil),
     "glm4v": (Glm4vImageProcessor, Glm4vImageProcessorPil),
     "idefics3": (Idefics3ImageProcessor, Idefics3ImageProcessorPil),
     "internvl": (GotOcr2ImageProcessor, GotOcr2ImageProcessorPil),
+    "janus": (JanusImageProcessor, JanusImageProcessorPil),
+    "lfm2-vl": (Lfm2VlImageProcessor,),
     "llama4": (Llama4ImageProcessor,),
     "llava": (CLIPImageProcessor, CLIPImageProcessorPil),
     "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),
@@ -95,6 +108,7 @@ CLASSES = {
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "siglip": (SiglipImageProcessor, SiglipImageProcessorPil),
+    "videollama3": (VideoLlama3ImageProcessor, VideoLlama3ImageProcessorPil),
 }
 # Families whose pictures are given as patches: their side, and how many in a row are merged.
 PATCHED = {"mistral3": (14, 2), "pixtral": (16, 1)}

@@ -11,11 +11,16 @@ For NAME.EXT: NAME.EXT.rgb is Image.open(...).convert("RGB") as raw bytes. `resi
 import io
 import math
 import pathlib
+import random
 import struct
+import sys
 import zlib
 
 import numpy as np
 from PIL import Image
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from tiff_files import BLACK_IS_ZERO, CMYK, DEFLATE, LZW, PACKBITS, PALETTE, WHITE_IS_ZERO, tiff  # noqa: E402
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "images"
 WIDTH, HEIGHT = 41, 29
@@ -123,6 +128,30 @@ def add_webps(rgb):
     add("animated.webp", saved(frames[0], format="WEBP", save_all=True, append_images=frames[1:]))
 
 
+def add_tiffs(rgb):
+    """As Pillow writes them, and what it does not write: tiles, planes, big-endian and 64-bit files, few bits."""
+    add("rgb.tif", saved(rgb, format="TIFF"))
+    add("rgb-lzw.tif", saved(rgb, format="TIFF", compression="tiff_lzw", tiffinfo={317: 2}))
+    add("two-colours.tif", saved(rgb.convert("1"), format="TIFF", compression="group4"))
+    add("jpeg.tif", saved(rgb.convert("YCbCr"), format="TIFF", compression="jpeg", quality=85))
+    add("pages.tiff", saved(rgb, format="TIFF", save_all=True, append_images=[rgb.convert("L").resize((9, 9))]))
+    source = random.Random(20)
+
+    def write(name, samples, bits=8, **options):
+        values = [source.randrange(1 << bits) for _ in range(WIDTH * HEIGHT * samples)]
+        add(name, tiff(WIDTH, HEIGHT, values, bits=bits, **options))
+
+    write("rgba-tiles.tif", 4, extra=[2], tile=(16, 32), compression=DEFLATE)
+    write("planes.tif", 3, separate=True, rows=7, compression=PACKBITS, order=">")
+    write("cmyk.tif", 4, photometric=CMYK, compression=LZW, order=">")
+    write("grey-4.tif", 1, 4, photometric=WHITE_IS_ZERO, tile=(16, 16))
+    write("palette.tif", 1, photometric=PALETTE, palette=[source.randrange(1 << 16) for _ in range(3 << 8)])
+    write("rgb-16.tif", 3, 16, rows=8, big=True)
+    write("turned-6.tif", 3, rows=5, orientation=6)
+    wide = [source.randrange(1 << 16) for _ in range(WIDTH * HEIGHT)]
+    (OUT / "refused-grey-16-bits.tif").write_bytes(tiff(WIDTH, HEIGHT, wide, bits=16, photometric=BLACK_IS_ZERO))
+
+
 def add_resizes(rgb):
     for name, kind in (("bicubic", Image.BICUBIC), ("bilinear", Image.BILINEAR), ("lanczos", Image.LANCZOS)):
         for width, height in ((28, 28), (84, 56), (41, 20), (19, 29), (1, 1), (211, 5), (41, 29)):
@@ -150,6 +179,7 @@ def main():
     add_jpegs(rgb)
     add_pngs(rgb, pixels)
     add_webps(rgb)
+    add_tiffs(rgb)
     add_resizes(rgb)
     add_pixel_values(rgb)
     (OUT / "index.txt").write_text("\n".join(INDEX) + "\n")

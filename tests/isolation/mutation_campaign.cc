@@ -46,7 +46,7 @@ std::optional<Medium> MediumOf(const std::string& suffix) {
       {"aac", Medium::kAudio},  {"ac3", Medium::kAudio},  {"ogg", Medium::kAudio},  {"oga", Medium::kAudio},
       {"opus", Medium::kAudio}, {"mka", Medium::kAudio},  {"mp4", Medium::kVideo},  {"m4v", Medium::kVideo},
       {"mov", Medium::kVideo},  {"avi", Medium::kVideo},  {"webm", Medium::kVideo}, {"mkv", Medium::kVideo},
-      {"aiff", Medium::kAudio}};
+      {"aiff", Medium::kAudio}, {"tif", Medium::kImage},  {"tiff", Medium::kImage}};
   const auto found = kMedia.find(suffix);
   if (found == kMedia.end()) return std::nullopt;
   return found->second;

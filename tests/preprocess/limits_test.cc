@@ -62,6 +62,8 @@ TEST(Limits, EachIsRefusedByAnErrorThatNamesIt) {
        [](Limits& limits) { limits.max_image_pixels = 100; }},
       {"max_image_side", Medium::kImage, "webp", golden("images/lossy.webp"),
        [](Limits& limits) { limits.max_image_side = 20; }},
+      {"max_image_side", Medium::kImage, "tif", golden("images/rgb.tif"),
+       [](Limits& limits) { limits.max_image_side = 20; }},
       {"max_image_side", Medium::kImage, "png", PngOf(16385, 1), [](Limits&) {}},
       {"max_image_side", Medium::kImage, "png", PngOf(1, 0x7fffffff), [](Limits&) {}},
       {"max_image_pixels", Medium::kImage, "png", PngOf(16384, 16384), [](Limits&) {}},

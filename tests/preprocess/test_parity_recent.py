@@ -1,7 +1,7 @@
 """Families whose tiles, fields or tokens depend on more than one picture's size (Idefics3, SmolVLM, Llama 4, Llama 3.2 Vision,
-LLaVA-OneVision, Gemma 3n, Ovis2,
-PaddleOCR-VL) against the processors of the installed `transformers`, release 4 or 5: folders that they write
-themselves, pixels by every backend that they have, numbers, and whole sequences.
+LLaVA-OneVision, Gemma 3n, Ovis2, PaddleOCR-VL), and recent ones (Janus, DeepSeek-VL, Ernie 4.5-VL, VideoLLaMA3), against the
+processors of the installed `transformers`, release 4 or 5: folders that they write themselves, pixels by every backend that
+they have, numbers, and whole sequences.
 
 The pictures are of odd sizes, and the photos beside the tree (EVENKEEL_SHARED, or ../shared) where these are; every
 EVENKEEL_PARITY_EVERY-th of them (19), 1 for all.
@@ -44,7 +44,7 @@ class Family:
     pillow: bool = True  # has a class for it
     # Releases since which its classes can be compared, Pillow's and torchvision's. 4.57 has no such class, does not put it
     # into the processor, fails in it (cohere2-vision: cuts some sizes otherwise), or takes only Llama's tokenizer
-    # (llava-next-video).
+    # (llava-next-video, janus, deepseek-vl).
     release: int = 4
     tensors_since: int = 4
 
@@ -57,6 +57,8 @@ CROPPED = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width":
 GEMMA3N = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>",
            "boa_token": "<start_of_audio>", "audio_token": "<audio_soft_token>", "eoa_token": "<end_of_audio>"}
 OVIS2 = {name: f"<{name}>" for name in ("IMG_START", "IMG_ATOM", "IMG_GRID", "IMG_COL", "IMG_ROW", "IMG_END", "image")}
+LFM2 = {"image_token": "<image>", "begin": "<|image_start|>", "end": "<|image_end|>", "thumbnail": "<|img_thumbnail|>",
+        **{f"tile_{row}_{column}": f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11 // row + 1)}}
 COHERE = {"boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
           "img_line_break_token": "<|IMG_LINE_BREAK|>"}
 FAMILIES = {
@@ -103,6 +105,29 @@ FAMILIES = {
     "paddleocr-vl": Family("PaddleOCRVLProcessor", ("paddleocr_vl", "PaddleOCRVLImageProcessor"), {"max_pixels": 401408},
                            {"image_token": "<|IMAGE_PLACEHOLDER|>", "begin": "<|IMAGE_START|>", "end": "<|IMAGE_END|>"},
                            mark="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", release=5),
+    "janus": Family("JanusProcessor", ("janus", "JanusImageProcessor"), {"min_size": 20, "do_convert_rgb": True},
+                    {"image_token": "<image_placeholder>", "boi_token": "<begin_of_image>", "eoi_token": "<end_of_image>"},
+                    mark="<image_placeholder>", told={"num_image_tokens": 9}, release=5),
+    "deepseek-vl": Family("DeepseekVLProcessor", ("deepseek_vl", "DeepseekVLImageProcessor"),
+                          {"size": {"height": 320, "width": 320}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_convert_rgb": True},
+                          {"image_token": "<image_placeholder>"}, mark="<image_placeholder>", told={"num_image_tokens": 7}, release=5),
+    "ernie4_5-vl": Family("Ernie4_5_VLMoeProcessor", ("ernie4_5_vl_moe", "Ernie4_5_VLMoeImageProcessor"),
+                          {"size": {"shortest_edge": 3136, "longest_edge": 602112}},
+                          {"image_token": "<|IMAGE_PLACEHOLDER|>", "image_start_token": "<|IMAGE_START|>", "image_end_token": "<|IMAGE_END|>",
+                           "video_token": "<|VIDEO_PLACEHOLDER|>", "video_start_token": "<|VIDEO_START|>", "video_end_token": "<|VIDEO_END|>"},
+                          mark="<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", release=5,
+                          parts=(("video_processor", "video_processing_ernie4_5_vl_moe", "Ernie4_5_VLMoeVideoProcessor",
+                                  {"draw_on_frames": False}),)),
+    "videollama3": Family("VideoLlama3Processor", ("video_llama_3", "VideoLlama3ImageProcessor"), {"max_pixels": 602112},
+                          {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}, mark="<|image_pad|>", release=5,
+                          parts=(("video_processor", "video_processing_video_llama_3", "VideoLlama3VideoProcessor"),)),
+    "lfm2-vl": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"), {"do_convert_rgb": True}, LFM2, pillow=False, release=5),
+    "lfm2-vl-small": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"),
+                            {"tile_size": 128, "max_image_tokens": 100, "min_image_tokens": 9, "max_tiles": 6, "max_pixels_tolerance": 1.5,
+                             "do_convert_rgb": True}, LFM2, pillow=False, release=5),
+    "lfm2-vl-whole": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"),
+                            {"do_image_splitting": False, "do_convert_rgb": True}, LFM2, pillow=False,
+                            release=5),
     "gemma3n": Family("Gemma3nProcessor", ("siglip", "SiglipImageProcessor"),
                       {"size": {"height": 768, "width": 768}, "resample": 2, "do_normalize": False}, GEMMA3N, mark="<image_soft_token>",
                       told={"image_seq_length": 256}, parts=(("feature_extractor", "feature_extraction_gemma3n", "Gemma3nAudioFeatureExtractor"),)),
@@ -156,7 +181,7 @@ def differing(tmp_path, folder, processor, paths, resampler, *extra):
     ours = preprocess(tmp_path, folder, paths, *options)
     values = tiles_of(theirs)
     mine = ours["pixel_values"].reshape(values.shape)
-    for field in ("image_sizes", "image_grid_thw", "aspect_ratio_ids", "aspect_ratio_mask"):
+    for field in ("image_sizes", "image_grid_thw", "image_merge_sizes", "pixel_attention_mask", "spatial_shapes", "aspect_ratio_ids", "aspect_ratio_mask"):
         if field in ours:
             assert np.array_equal(ours[field].ravel(), np.asarray(theirs[field]).ravel()), (field, paths)
     return np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32)), values.size

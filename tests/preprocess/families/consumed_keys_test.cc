@@ -94,9 +94,14 @@ std::vector<Fixture> Fixtures() {
   add("GotOcr2ImageProcessor", "AyaVisionProcessor");
   add("Cohere2VisionImageProcessor", "");
   add("PerceptionLMImageProcessor", "");
+  add("DeepseekVLImageProcessor", "");
+  add("Ernie4_5_VLMoeImageProcessor", "");
+  add("JanusImageProcessor", "");
+  add("Lfm2VlImageProcessor", "");
   add("Ovis2ImageProcessor", "");
   add("PaddleOCRVLImageProcessor", "");
   add("Siglip2ImageProcessor", "");
+  add("VideoLlama3ImageProcessor", "");
   add("ViTImageProcessor", "");
   for (Fixture& fixture : out) {
     Fixture vision = fixture, audio = fixture;
