@@ -99,7 +99,7 @@ class Rows:
     def __init__(self, link, step, grad):
         self.phase, self._link, self.grad = link.phase, link, grad
         self._routes = step.routes.get(link.phase, [])
-        self._sent = []                          # (work, tensor), until the end
+        self._going, self._sent = {}, []         # (work, tensor): rows by microbatch; all else, until the end
         self._posted, self._arriving = 0, {}     # microbatch: [(work, tensor)] of rows or of gradients
         self._made = {}                          # microbatch: rows of it that were sent
         self._taken, self._given, self._next_gradient = set(), {}, 0
@@ -143,8 +143,8 @@ class Rows:
             return
         route = self._routes[number]
         picked = rows.detach().index_select(0, _on(rows, route.send_index))
-        for peer, part in _parts(picked, route.send_splits):
-            self._start_send(part, self._link._rank(route, peer), self._link.rows, number)
+        self._going[number] = [self._start_send(part, self._link._rank(route, peer), self._link.rows, number)
+                               for peer, part in _parts(picked, route.send_splits)]
         if self.grad:
             self._arriving[number] = [self._start_receive(int(count), self._link._rank(route, peer), self._link.gradients, number)
                                       for peer, count in _counts(route.send_splits)]
@@ -157,6 +157,7 @@ class Rows:
             return out
         if link.speaks:
             arrived = _wait(self._arriving.pop(number))
+            _wait(self._going.pop(number))  # taken, since they came back as gradients
             if arrived:
                 out.index_add_(0, _on(out, self._routes[number].send_index), torch.cat(arrived))
         if link.members is not None and len(out):
@@ -226,7 +227,7 @@ class Rows:
             route = self._routes[number]
             picked = gradient.index_select(0, _on(gradient, route.receive_index))
             for peer, part in _parts(picked, route.receive_splits):
-                self._start_send(part, self._link._rank(route, peer), self._link.gradients, number)
+                self._sent.append(self._start_send(part, self._link._rank(route, peer), self._link.gradients, number))
 
     # ---- damaged items
 
@@ -248,7 +249,7 @@ class Rows:
             for peer, part in _parts(torch.from_numpy(flags[route.send_index]), route.send_splits):
                 parts.setdefault(link._rank(route, peer), []).append(part)
         for rank in sorted(parts):
-            self._start_send(torch.cat(parts[rank]).to(link.device), rank, link.flags, 0)
+            self._sent.append(self._start_send(torch.cat(parts[rank]).to(link.device), rank, link.flags, 0))
 
     def _expect_flags(self):
         link, counts = self._link, {}
@@ -261,7 +262,7 @@ class Rows:
                             for rank in sorted(counts)}
         elif link.has_labels:
             samples = sum(len(one["sample_valid"]) for one in self._microbatches)
-            self._coming = {link.giver: self._start_receive(samples, link.giver, link.flags, 0, (), torch.uint8)}
+            self._coming = {link.giver: self._start_receive(samples, link.giver, link.flags, 0, (), torch.uint8)} if samples else {}
 
     def _wait_for_damaged(self):
         link = self._link
@@ -270,11 +271,11 @@ class Rows:
         sizes = [len(one["sample_valid"]) for one in self._microbatches]
         arrived = {rank: _wait([one])[0].cpu() for rank, one in self._coming.items()}
         if not link.takes or not link.speaks:
-            return [one.bool().numpy() for one in arrived[link.giver].split(sizes)]
+            said = arrived.get(link.giver, torch.zeros(0, dtype=torch.uint8))
+            return [one.bool().numpy() for one in said.split(sizes)]
         out = [self._damaged_samples(number, arrived) for number in range(len(self))]
         everything = torch.from_numpy(np.concatenate(out).astype(np.uint8)).to(link.device)
-        for rank in link.hearers:
-            self._start_send(everything, rank, link.flags, 0)
+        self._sent += [self._start_send(everything, rank, link.flags, 0) for rank in link.hearers if len(everything)]
         return out
 
     def _damaged_samples(self, number, arrived):
@@ -296,7 +297,7 @@ class Rows:
 
     def _start_send(self, part, rank, group, number):
         part = part.contiguous()
-        self._sent.append((dist.isend(part, rank, group=group, tag=number), part))
+        return dist.isend(part, rank, group=group, tag=number), part
 
     def _start_receive(self, count, rank, group, number, shape=None, dtype=None):
         shape = self._link.shape if shape is None else shape
@@ -317,8 +318,9 @@ class Rows:
             self._send_gradients()
         if self._coming is not None and self._microbatches:
             self.damaged(0)
-        _wait(self._sent)
-        self._sent = []
+        for works in [*self._going.values(), self._sent]:
+            _wait(works)
+        self._going, self._sent = {}, []
 
 
 def encode(encoders, in_flight=None):
