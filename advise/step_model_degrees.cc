@@ -54,10 +54,10 @@ double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
   return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
 }
 
-// Bytes of a token that one GPU sends all-to-all in a forward: queries, keys, values and outputs. Queries and
-// outputs are as wide as the model.
+// Bytes of a token that one GPU sends all-to-all in a forward: queries, keys, values and outputs. Outputs are as wide
+// as queries.
 double UlyssesBytesPerToken(const PhaseModel& llm, const Machine& machine) {
-  return 2 * kBytesPerValue * llm.layers * (llm.KeyWidth() + llm.hidden) / machine.gpus_per_stage;
+  return 2 * kBytesPerValue * llm.layers * (llm.KeyWidth() + llm.AttentionWidth()) / machine.gpus_per_stage;
 }
 // All-to-all exchanges in one step, in forwards. Gradients travel once, unlike in a ring.
 double UlyssesPasses(const Machine& machine) { return machine.recompute ? 3 : 2; }

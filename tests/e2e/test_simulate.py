@@ -157,6 +157,28 @@ def test_a_job_is_simulated_from_its_index(mixed):
     assert simulate("--job", mixed / "none.yaml").returncode == 2
 
 
+def test_a_model_is_read_from_a_file_or_a_checkpoint(tmp_path):
+    trace = write_trace(tmp_path / "trace.csv")
+    printed = simulate("--model", "mllm-10b", "--print-model")
+    assert printed.returncode == 0 and "parameters: 7e+09" in printed.stdout, printed.stderr
+    (tmp_path / "own.yaml").write_text(printed.stdout + "machine: {peak_tflops: 1978}\n")
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text(json.dumps({
+        "model_type": "qwen2_vl", "hidden_size": 3584, "num_hidden_layers": 28, "intermediate_size": 18944,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+        "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "hidden_size": 3584,
+                          "patch_size": 14}}))
+    seconds, headings = {}, {}
+    for name, arguments in (("preset", ["mllm-10b"]), ("file", [tmp_path / "own.yaml"]),
+                            ("slower", [tmp_path / "own.yaml", "--peak-tflops", 989]), ("folder", [tmp_path / "checkpoint"])):
+        done = simulate("--trace", trace, "--steps", 1, "--policies", "none", "--json", "--model", *arguments)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        seconds[name], headings[name] = document["policies"][0]["iteration_seconds"], document["heading"]
+    assert seconds["file"] < 0.51 * seconds["preset"] and seconds["slower"] == seconds["preset"]
+    assert headings["folder"].startswith("checkpoint (") and 0.5 < seconds["folder"] / seconds["preset"] < 1.5
+
+
 def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing"),
