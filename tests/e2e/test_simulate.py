@@ -118,7 +118,7 @@ def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
                     "--memory-gb", 400)
     assert done.returncode == 0, done.stderr
     policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
-    assert set(policies) == {"megatron", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
+    assert set(policies) == {"megatron", "megatron_hybrid", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
     assert all(policy["steps"] == 2 and policy["groups"] for policy in policies.values())
 
 
@@ -179,12 +179,22 @@ def test_a_model_is_read_from_a_file_or_a_checkpoint(tmp_path):
     assert headings["folder"].startswith("checkpoint (") and 0.5 < seconds["folder"] / seconds["preset"] < 1.5
 
 
+def test_groups_of_a_pipeline_are_pipelines(tmp_path):
+    trace = write_trace(tmp_path / "trace.csv")
+    mfu = []
+    for stages in (1, 2):
+        done = simulate("--trace", trace, "--ranks", 8, "--context-parallel", "--steps", 1, "--json", "--pipeline-stages", stages)
+        assert done.returncode == 0, done.stderr
+        mfu.append({policy["policy"]: policy["mfu"] for policy in json.loads(done.stdout)["policies"]})
+    assert all(0 < mfu[1][name] < one for name, one in mfu[0].items() if name not in ("megatron", "megatron_hybrid")), mfu
+
+
 def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing"),
-                           (["--context-parallel", "--policies", "llm_only"], "megatron, deepspeed, static_power_of_two"),
-                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 in addition to the model"),
-                           (["--context-parallel", "--pipeline-stages", 2], "without pipelines")):
+                           (["--context-parallel", "--policies", "llm_only"],
+                            "megatron, megatron_hybrid, deepspeed, static_power_of_two"),
+                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 in addition to the model")):
         done = simulate("--trace", trace, *arguments)
         assert done.returncode == 2 and why in done.stderr
     assert simulate().returncode == 2
