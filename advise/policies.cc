@@ -23,6 +23,10 @@ constexpr Policy kPolicies[] = {
      .shuffled = true,
      .order = "random"},
     {.name = "none", .summary = "samples assigned in the order in which they come", .in_order = true},
+    {.name = "megatron",
+     .summary = "Megatron-LM: microbatches filled in order, which ranks take in turn; nothing balanced",
+     .in_order = true,
+     .fills = true},
     {.name = "llm_only", .summary = "the llm balanced, items kept with their samples", .llm = kTailored},
     {.name = "disttrain",
      .summary = "DistTrain: reordering within and across microbatches",
@@ -92,6 +96,29 @@ StepSamples Shuffled(const StepSamples& samples, uint64_t seed) {
   return shuffled;
 }
 
+// Microbatches as Megatron-LM makes them: the next sample opens another one where it does not fit, and the data-parallel
+// ranks take them in turn. Without a capacity a microbatch is one sample (--micro-batch-size 1).
+StepSamples Filled(const Job& job, const StepSamples& samples) {
+  const uint64_t align = std::max(1u, job.microbatch.align), capacity = job.microbatch.capacity_tokens;
+  const bool is_padded = job.phase(Phase::kLlm)->batching == Batching::kPadded;
+  StepSamples filled{
+      .step = samples.step, .refs = samples.refs, .lengths = samples.lengths, .bin_begin = {0}};
+  uint64_t count = 0, sum = 0, longest = 0;  // of the microbatch that is being filled
+  for (size_t s = 0; s < samples.lengths.size(); ++s) {
+    const uint64_t tokens = (samples.lengths[s].llm_length + align - 1) / align * align;
+    const uint64_t with_it = is_padded ? (count + 1) * std::max(longest, tokens) : sum + tokens;
+    if (count > 0 && with_it > capacity) {
+      filled.bin_begin.push_back(static_cast<uint32_t>(s));
+      count = sum = longest = 0;
+    }
+    ++count, sum += tokens, longest = std::max(longest, tokens);
+  }
+  const size_t multiple = job.phase(Phase::kLlm)->ranks.size() * std::max(1u, job.microbatch.count_multiple);
+  const size_t bins = (filled.bin_begin.size() + multiple - 1) / multiple * multiple;
+  filled.bin_begin.resize(bins + 1, static_cast<uint32_t>(samples.lengths.size()));
+  return filled;
+}
+
 // The samples in the order of their bins. Bins are empty where there are too few samples for all ranks.
 absl::StatusOr<StepSamples> Packed(const Job& job, const StepSamples& samples) {
   const uint32_t align = std::max(1u, job.microbatch.align),
@@ -145,6 +172,7 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
   options.microbatch_order = std::string(policy.order);
   options.llm_by_encoders = policy.by_encoders;
   options.apart_in_turn = true;
+  if (policy.fills) return reorder::MakePlan(by_policy, Filled(by_policy, drawn), dummies, options);
   if (policy.packs) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples packed, Packed(by_policy, drawn));
     return reorder::MakePlan(by_policy, packed, dummies, options);

@@ -36,6 +36,7 @@ struct Policy {
   bool shuffled = false;             // samples are shuffled first
   std::string_view order = "given";  // of the microbatches of a pipeline
   bool by_encoders = false;          // the llm's balancing counts the encoders' work, and not the llm's
+  bool fills = false;                // samples fill microbatches in their order, which ranks take in turn
   bool packs = false;                // samples are packed into bins first, each of which is a microbatch
   bool as_job = false;               // the job's own algorithms, and its bins; all of the above is left out
 };

@@ -354,8 +354,8 @@ class Step {
       const double split = staged ? machine_.gpus_per_stage : gpus;
       const double per_parameter = BytesPerParameter(batches, staged, ranks);
       for (size_t r = 0; r < batches.ranks(); ++r) {
-        const double all = static_cast<double>(batches.TokensInARow(r, window));
-        const double one = static_cast<double>(batches.TokensInARow(r, 1));
+        const double all = static_cast<double>(batches.TokensInARow(r, window)) / model.lengths_per_token;
+        const double one = static_cast<double>(batches.TokensInARow(r, 1)) / model.lengths_per_token;
         const double per_hidden = machine_.recompute
                                       ? kBytesPerValue * layers * all + kLayerActivationBytes * one
                                       : kLayerActivationBytes * layers * all;

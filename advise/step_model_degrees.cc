@@ -3,12 +3,16 @@
 #include "advise/step_model_degrees.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "advise/degree_costs.h"
+#include "advise/hybrid_groups.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
 #include "reorder/item_phases.h"
@@ -20,6 +24,11 @@ constexpr DegreePolicy kPolicies[] = {
     {.name = "megatron",
      .summary = "Megatron-LM: one power of two for all steps, the best that holds the longest sequence; "
                 "sequences assigned in turn"},
+    {.name = "megatron_hybrid",
+     .summary =
+         "Megatron-Core's hybrid context parallelism: for every sequence the power of two that its length "
+         "needs, in rounds of level work",
+     .hybrid = true},
     {.name = "deepspeed",
      .summary = "DeepSpeed: the same with ZeRO-3 and Ulysses' all-to-all",
      .ulysses = true},
@@ -39,37 +48,8 @@ constexpr DegreePolicy kPolicies[] = {
      .algorithm = "regroup"},
 };
 
-// Passes over the model in one step, for FLOPs and for the ring, in forwards.
-double Passes(const Machine& machine) { return 1 + kBackwardOverForward + (machine.recompute ? 1 : 0); }
-
-// Activation bytes of a token on one GPU: with recomputation the input of every layer and one whole layer.
-double BytesPerToken(const PhaseModel& llm, const Machine& machine) {
-  const double layers = machine.recompute ? kBytesPerValue * llm.layers + kLayerActivationBytes
-                                          : kLayerActivationBytes * llm.layers;
-  return layers * llm.hidden / machine.gpus_per_stage;
-}
-
-// Bytes of a token that one GPU passes around the ring in a forward: keys and values of all layers.
-double RingBytesPerToken(const PhaseModel& llm, const Machine& machine) {
-  return 2 * kBytesPerValue * llm.layers * llm.KeyWidth() / machine.gpus_per_stage;
-}
-
-// Bytes of a token that one GPU sends all-to-all in a forward: queries, keys, values and outputs. Queries and
-// outputs are as wide as the model.
-double UlyssesBytesPerToken(const PhaseModel& llm, const Machine& machine) {
-  return 2 * kBytesPerValue * llm.layers * (llm.KeyWidth() + llm.hidden) / machine.gpus_per_stage;
-}
-// All-to-all exchanges in one step, in forwards. Gradients travel once, unlike in a ring.
-double UlyssesPasses(const Machine& machine) { return machine.recompute ? 3 : 2; }
-
-// Bytes of weights, gradients and optimizer states of all phases on one GPU. `replicated` bytes of each
-// parameter are on every rank, the rest is sharded.
-double ModelStates(const Job& job, const TrainingModel& model, const Machine& machine, double replicated) {
-  double parameters = 0;
-  for (const PhaseSpec& spec : job.phases) parameters += model.phase(spec.phase)->parameters;
-  const double ranks = static_cast<double>(job.phase(Phase::kLlm)->ranks.size());
-  return parameters * (replicated + (kStateBytes - replicated) / ranks) / machine.gpus_per_stage;
-}
+// When ranks wait for each other.
+enum class Meet : uint8_t { kEveryMicrobatch, kEveryRound, kAtTheEnd };
 
 // The llm's ranks by node, from which the groups of one microbatch take theirs.
 class Nodes {
@@ -83,6 +63,18 @@ class Nodes {
     std::vector<uint32_t> ranks;
     uint32_t crossings = 0;  // nodes in the ring; 0: all ranks are on one node
   };
+  // Ranks first to first + degree - 1.
+  static Taken TakenFrom(const Job& job, uint32_t first, uint32_t degree) {
+    const std::vector<uint32_t>& ranks = job.phase(Phase::kLlm)->ranks;
+    Taken taken;
+    std::set<uint32_t> nodes;
+    for (uint32_t r = first; r < first + degree; ++r) {
+      taken.ranks.push_back(r);
+      nodes.insert(job.NodeOf(ranks[r]));
+    }
+    taken.crossings = nodes.size() > 1 ? static_cast<uint32_t>(nodes.size()) : 0;
+    return taken;
+  }
   // Takes from the fullest node that has room (best fit); if no node has room, from the nodes in their order.
   Taken Take(uint32_t degree) {
     std::vector<uint32_t>* fullest = nullptr;
@@ -120,19 +112,39 @@ class Step {
         samples_(samples),
         model_(model),
         machine_(machine),
+        costs_(job, model, machine),
         input_(input),
         seconds_(input.ranks) {}
 
-  StepFigures Run(const reorder::ContextParallelPlan& plan) {
+  absl::StatusOr<StepFigures> Run(const reorder::ContextParallelPlan& plan) {
     AddEncoders();
     for (const reorder::ContextParallelMicrobatch& microbatch : plan.microbatches) AddMicrobatch(microbatch);
-    Finish();
-    return std::move(figures_);
+    return Finish(Meet::kEveryMicrobatch);
+  }
+
+  // Megatron-Core's hybrid degrees: a group runs one sequence at a time, and all ranks meet after a round.
+  absl::StatusOr<StepFigures> RunRounds(const std::vector<HybridRound>& rounds) {
+    AddEncoders();
+    for (const HybridRound& round : rounds) {
+      const double start = figures_.iteration_seconds, exchanged = figures_.exchange_seconds;
+      for (const HybridGroup& group : round) {
+        const Nodes::Taken taken = Nodes::TakenFrom(job_, group.first_rank, group.degree);
+        double end = start, waits = exchanged;
+        for (uint32_t sequence : group.sequences) {
+          const GroupTime time = AddGroup(taken, {sequence}, microbatches_, end);
+          end += time.seconds;
+          waits += time.waits;
+        }
+        EndsAt(end, waits);
+      }
+      ++microbatches_;
+    }
+    return Finish(Meet::kEveryRound);
   }
 
   // Trainers without a planner: groups of one degree, group g has sequences g, g + groups, ..., and runs as
   // many at once as its memory holds.
-  StepFigures RunInTurn(uint32_t degree, bool ulysses) {
+  absl::StatusOr<StepFigures> RunInTurn(uint32_t degree, bool ulysses) {
     AddEncoders();
     ulysses_ = ulysses;
     Nodes nodes(job_);
@@ -156,8 +168,7 @@ class Step {
         more |= group.next < input_.sequences.size();
       }
     }
-    Finish();
-    return std::move(figures_);
+    return Finish(ulysses ? Meet::kEveryMicrobatch : Meet::kAtTheEnd);
   }
 
  private:
@@ -182,7 +193,6 @@ class Step {
 
   // Encoders are spread evenly over all ranks before the llm begins, for every policy alike.
   void AddEncoders() {
-    const double speed = machine_.peak_flops * machine_.gpus_per_stage;
     std::vector<Phase> phases;
     for (const PhaseSpec& spec : job_.phases) phases.push_back(spec.phase);
     const reorder::ItemPhases table(phases);
@@ -198,11 +208,13 @@ class Step {
       PhaseFigures& phase = figures_.phases.emplace_back();
       phase.phase = spec.phase;
       if (spec.phase == Phase::kLlm) continue;
-      const double seconds = Passes(machine_) * flops[p] / speed / input_.ranks;
+      const double seconds = costs_.PassesOf(spec.phase) * flops[p] / costs_.Speed() / input_.ranks;
       phase.seconds.assign(input_.ranks, seconds);
       figures_.iteration_seconds += seconds;
       worked_ += seconds * input_.ranks;
+      useful_ += costs_.UsefulShare(spec.phase) * seconds * input_.ranks;
     }
+    llm_begins_ = figures_.iteration_seconds;
   }
 
   void AddMicrobatch(const reorder::ContextParallelMicrobatch& microbatch) {
@@ -227,7 +239,8 @@ class Step {
     double waits = 0;  // part of it: waiting for the exchange
   };
   // Time, traffic and memory of one group. A ring sends keys and values while attention computes, so only
-  // what attention does not cover is waiting. The all-to-all of Ulysses is covered by nothing.
+  // what attention does not cover is waiting. The all-to-all of Ulysses is covered by nothing. With stages, times are
+  // those of a rank whose stages all work all the time.
   GroupTime AddGroup(const Nodes::Taken& taken, const std::vector<uint32_t>& sequences, uint32_t microbatch,
                      double start) {
     const uint32_t degree = static_cast<uint32_t>(taken.ranks.size());
@@ -239,12 +252,14 @@ class Step {
       work += input_.cost.attention * n * n + input_.cost.linear * n;
       tokens += input_.sequences[s].tokens;
     }
-    const double bytes = ExchangedBytes(tokens, degree);
-    const double waits =
-        ulysses_ ? UlyssesPasses(machine_) * bytes / UlyssesBandwidth(taken)
-                 : std::max(0.0, Passes(machine_) * bytes / RingBandwidth(taken) - attention / degree);
+    const double bytes = ExchangedBytes(tokens, degree), of_stage = bytes / costs_.stages();
+    const double waits = ulysses_
+                             ? costs_.UlyssesPasses() * of_stage / UlyssesBandwidth(taken)
+                             : std::max(0.0, costs_.PassesOf(Phase::kLlm) * of_stage / RingBandwidth(taken) -
+                                                 attention / degree);
     const double compute = (work + attention * (HeadsOverMean(degree) - 1)) / degree;
     worked_ += work;
+    useful_ += costs_.UsefulShare(Phase::kLlm) * work;
     for (uint32_t r : taken.ranks) seconds_[r] += compute;
     const double senders = ulysses_ ? degree * LeavesANode(taken) : taken.crossings;
     figures_.inter_node_bytes += bytes * senders * machine_.gpus_per_stage;
@@ -254,12 +269,10 @@ class Step {
     return {compute + waits, waits};
   }
 
-  // Bytes that a GPU of the group sends in one forward. Ring: of the group's d chunks, all but one.
+  // Bytes that a rank's GPUs of one tensor parallel index send in one forward. Ring: of the group's d chunks, all but one.
   // All-to-all: of its own chunk, all but its own share.
   double ExchangedBytes(uint64_t tokens, uint32_t degree) const {
-    const PhaseModel& llm = *model_.phase(Phase::kLlm);
-    const double each =
-        ulysses_ ? UlyssesBytesPerToken(llm, machine_) / degree : RingBytesPerToken(llm, machine_);
+    const double each = ulysses_ ? costs_.UlyssesBytesPerToken() / degree : costs_.RingBytesPerToken();
     return each * static_cast<double>(tokens) * (degree - 1) / degree;
   }
   double RingBandwidth(const Nodes::Taken& taken) const {
@@ -283,8 +296,63 @@ class Step {
     return 1 / std::max(leaves / machine_.inter_node_bandwidth, (1 - leaves) / machine_.intra_node_bandwidth);
   }
 
+  // With stages every group is a pipeline. The times so far are those without filling and draining it; here groups
+  // begin and end as the pipelines' microbatches do. Ranks that meet after every microbatch are one pipeline, whose
+  // microbatches take as long as their slowest groups.
+  absl::Status AddPipelines(Meet meet) {
+    const uint32_t rounds = meet == Meet::kEveryRound ? microbatches_ : 1;
+    double begin = llm_begins_, idle = 0;
+    for (uint32_t round = 0; round < rounds; ++round) {
+      std::map<std::vector<uint32_t>, std::vector<Microbatch>> lines;  // by ranks; or one of all
+      for (GroupFigures& group : figures_.groups) {
+        if (meet == Meet::kEveryRound && group.microbatch != round) continue;
+        std::vector<Microbatch>& line =
+            lines[meet == Meet::kEveryMicrobatch ? std::vector<uint32_t>() : group.ranks];
+        if (meet != Meet::kEveryMicrobatch || line.size() <= group.microbatch) line.emplace_back();
+        line.back().seconds = std::max(line.back().seconds, group.end - group.start);
+        line.back().groups.push_back(&group);
+      }
+      double end = begin;
+      for (const auto& [ranks, line] : lines) {
+        EVENKEEL_ASSIGN_OR_RETURN(const double of_line, AddLine(line, begin));
+        const double share = ranks.empty() ? 1 : static_cast<double>(ranks.size()) / input_.ranks;
+        idle += share * figures_.slowest.bubble_share * figures_.slowest.iteration_time;
+        end = std::max(end, begin + of_line);
+      }
+      begin = end;
+    }
+    figures_.iteration_seconds = begin;
+    if (begin > llm_begins_) figures_.pipeline_bubble_share = idle / (begin - llm_begins_);
+    return absl::OkStatus();
+  }
+
+  struct Microbatch {
+    double seconds = 0;
+    std::vector<GroupFigures*> groups;
+  };
+  // Simulates one pipeline that begins at `begin`. Returns how long it takes; it is the last one in `slowest`.
+  absl::StatusOr<double> AddLine(const std::vector<Microbatch>& line, double begin) {
+    std::vector<double> seconds;
+    for (const Microbatch& microbatch : line) seconds.push_back(microbatch.seconds);
+    EVENKEEL_ASSIGN_OR_RETURN(figures_.slowest, costs_.RunPipeline(seconds));
+    std::vector<std::pair<double, double>> spans(line.size(), {INFINITY, 0});
+    for (const reorder::PipelineOp& op : figures_.slowest.ops) {
+      if (op.microbatch >= line.size()) continue;  // empty ones at the end
+      auto& [start, end] = spans[op.microbatch];
+      start = std::min(start, op.start), end = std::max(end, op.end);
+    }
+    for (size_t m = 0; m < line.size(); ++m) {
+      for (GroupFigures* group : line[m].groups) {
+        group->start = begin + spans[m].first;
+        group->end = begin + spans[m].second;
+      }
+    }
+    return figures_.slowest.iteration_time;
+  }
+
   // The figures of the whole step. `worked_` contains recomputation, MFU does not.
-  void Finish() {
+  absl::StatusOr<StepFigures> Finish(Meet meet) {
+    if (costs_.stages() > 1) EVENKEEL_RETURN_IF_ERROR(AddPipelines(meet));
     PhaseFigures& llm = *std::find_if(figures_.phases.begin(), figures_.phases.end(),
                                       [](const PhaseFigures& phase) { return phase.phase == Phase::kLlm; });
     double sum = 0, largest = 0;
@@ -292,18 +360,22 @@ class Step {
     if (sum > 0) llm.max_over_mean = largest * input_.ranks / sum;
     llm.seconds = std::move(seconds_);
     const double capacity = figures_.iteration_seconds * input_.ranks;
-    if (!(capacity > 0)) return;
+    if (!(capacity > 0)) return std::move(figures_);
     figures_.bubble_share = std::max(0.0, 1 - worked_ / capacity);
-    figures_.mfu = (1 + kBackwardOverForward) / Passes(machine_) * worked_ / capacity;
+    figures_.mfu = useful_ / capacity;
+    return std::move(figures_);
   }
 
   const Job& job_;
   const StepSamples& samples_;
   const TrainingModel& model_;
   const Machine& machine_;
+  const DegreeCosts costs_;
   const reorder::ContextParallelInput& input_;
   std::vector<double> seconds_;  // [ranks] of the llm, without waiting
   double worked_ = 0;            // seconds of all ranks, without waiting
+  double useful_ = 0;            // the same, without recomputation
+  double llm_begins_ = 0;        // when all encoders have ended
   uint32_t microbatches_ = 0;
   bool ulysses_ = false;
   StepFigures figures_;
@@ -318,23 +390,26 @@ uint32_t SmallestNode(const Job& job) {
   return fewest;
 }
 
-// The input of a trainer without a planner: Megatron-LM keeps all weights and gradients on every rank.
-reorder::ContextParallelInput WithoutPlanner(const DegreePolicy& policy, const Job& job,
-                                             const TrainingModel& model, const Machine& machine,
-                                             reorder::ContextParallelInput input) {
-  const double replicated = policy.ulysses ? 0 : kStateBytes - kOptimizerBytes;
-  input.model_states = ModelStates(job, model, machine, replicated);
-  return input;
-}
-
 // Tokens that fit into one rank's memory.
 double TokensPerRank(const reorder::ContextParallelInput& input) {
   return std::max(0.0, input.memory_per_rank - input.model_states) / input.memory_per_token;
 }
 
-absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job& job,
-                                          const StepSamples& samples, const TrainingModel& model,
-                                          const Machine& machine, uint32_t degree) {
+// The input of a trainer without a planner: Megatron-LM keeps all weights and gradients on every rank.
+absl::StatusOr<reorder::ContextParallelInput> WithoutPlanner(const DegreePolicy& policy, const Job& job,
+                                                             const StepSamples& samples,
+                                                             const TrainingModel& model,
+                                                             const Machine& machine) {
+  EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
+                            SequencesOf(job, samples, model, machine, machine.intra_node_bandwidth));
+  input.model_states =
+      DegreeCosts(job, model, machine).ModelStates(policy.ulysses ? 0 : kStateBytes - kOptimizerBytes);
+  return input;
+}
+
+absl::StatusOr<StepFigures> WithoutAPlanner(const DegreePolicy& policy, const Job& job,
+                                            const StepSamples& samples, const TrainingModel& model,
+                                            const Machine& machine, uint32_t degree) {
   const uint64_t longest = LongestOf(samples.lengths);
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> degrees,
                             DegreesOfARun(policy, job, longest, model, machine));
@@ -342,10 +417,13 @@ absl::StatusOr<StepFigures> WithOneDegree(const DegreePolicy& policy, const Job&
     return absl::InvalidArgumentError(absl::StrCat(std::string(policy.name), ": no group of degree ", degree,
                                                    " holds a sequence of ", longest, " tokens"));
   }
-  EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
-                            SequencesOf(job, samples, model, machine, machine.intra_node_bandwidth));
-  input = WithoutPlanner(policy, job, model, machine, std::move(input));
-  return Step(job, samples, model, machine, input).RunInTurn(degree, policy.ulysses);
+  EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelInput input,
+                            WithoutPlanner(policy, job, samples, model, machine));
+  Step step(job, samples, model, machine, input);
+  if (!policy.hybrid) return step.RunInTurn(degree, policy.ulysses);
+  std::vector<uint32_t> tokens;
+  for (const SampleLengths& lengths : samples.lengths) tokens.push_back(lengths.llm_length);
+  return step.RunRounds(HybridRounds(tokens, input.ranks, TokensPerRank(input) / degree));
 }
 
 }  // namespace
@@ -361,23 +439,19 @@ absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const 
                                                           double bandwidth) {
   EVENKEEL_RETURN_IF_ERROR(CheckMachine(machine));
   EVENKEEL_RETURN_IF_ERROR(CheckPhases(job, model));
-  if (job.pipeline_stages > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("degrees of context parallelism are modelled without pipelines; the job has ",
-                     job.pipeline_stages, " stages"));
-  }
-  const PhaseModel& llm = *model.phase(Phase::kLlm);
-  const Cost flops = ForwardFlops(llm);
-  const double seconds = Passes(machine) / (machine.peak_flops * machine.gpus_per_stage);
+  const DegreeCosts costs(job, model, machine);
+  EVENKEEL_RETURN_IF_ERROR(costs.Check());
+  const Cost flops = ForwardFlops(*model.phase(Phase::kLlm));
+  const double passes = costs.PassesOf(Phase::kLlm), seconds = passes / costs.Speed();
   reorder::ContextParallelInput input{.ranks = static_cast<uint32_t>(job.phase(Phase::kLlm)->ranks.size()),
                                       .memory_per_rank = machine.memory_bytes,
-                                      .model_states = ModelStates(job, model, machine, /*replicated=*/0),
-                                      .memory_per_token = BytesPerToken(llm, machine)};
+                                      .model_states = costs.ModelStates(/*replicated=*/0),
+                                      .memory_per_token = costs.BytesPerToken()};
   for (const SampleLengths& lengths : samples.lengths)
     input.sequences.push_back({.tokens = lengths.llm_length});
   input.cost = {.attention = seconds * flops.quadratic,
                 .linear = seconds * flops.linear,
-                .ring = Passes(machine) * RingBytesPerToken(llm, machine) / bandwidth};
+                .ring = passes * costs.RingBytesPerToken() / costs.stages() / bandwidth};
   return input;
 }
 
@@ -390,16 +464,21 @@ uint64_t LongestOf(std::span<const SampleLengths> samples) {
 absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,
                                                     uint64_t longest, const TrainingModel& model,
                                                     const Machine& machine) {
-  if (!policy.one_degree()) return std::vector<uint32_t>{0};
-  EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
-                            SequencesOf(job, {}, model, machine, machine.intra_node_bandwidth));
-  input = WithoutPlanner(policy, job, model, machine, std::move(input));
+  if (!policy.one_degree() && !policy.hybrid) return std::vector<uint32_t>{0};
+  EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelInput input,
+                            WithoutPlanner(policy, job, {}, model, machine));
   const uint32_t heads = policy.ulysses ? model.phase(Phase::kLlm)->heads : 0;
   const uint64_t most = heads == 0 ? input.ranks : std::min(input.ranks, heads);
   std::vector<uint32_t> degrees;
   for (uint64_t degree = 1; degree <= most; degree *= 2) {
-    if (static_cast<double>(degree) * TokensPerRank(input) < static_cast<double>(longest)) continue;
-    degrees.push_back(static_cast<uint32_t>(degree));
+    // Hybrid: the degree divides what a rank may hold, and the longest sequence still fits.
+    const double tokens = TokensPerRank(input);
+    const uint32_t of_longest =
+        policy.hybrid ? HybridDegree(static_cast<uint32_t>(longest), tokens / static_cast<double>(degree))
+                      : 0;
+    const bool fits = policy.hybrid ? of_longest > 0 && of_longest <= most
+                                    : static_cast<double>(degree) * tokens >= static_cast<double>(longest);
+    if (fits) degrees.push_back(static_cast<uint32_t>(degree));
   }
   if (!degrees.empty()) return degrees;
   return absl::InvalidArgumentError(
@@ -412,7 +491,8 @@ absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, 
 absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& job,
                                          const StepSamples& samples, const TrainingModel& model,
                                          const Machine& machine, uint32_t degree) {
-  if (policy.one_degree()) return WithOneDegree(policy, job, samples, model, machine, degree);
+  if (policy.one_degree() || policy.hybrid)
+    return WithoutAPlanner(policy, job, samples, model, machine, degree);
   // Planned twice, once as if every ring stayed within a node and once as if none did, since groups that do
   // not fill nodes may cross them. The faster plan counts.
   std::optional<StepFigures> best;
@@ -426,7 +506,7 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
     input.algorithm = std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
     EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelPlan plan, reorder::PlanContextParallel(input));
-    StepFigures figures = Step(job, samples, model, machine, input).Run(plan);
+    EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures, Step(job, samples, model, machine, input).Run(plan));
     if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
   }
   return *std::move(best);

@@ -35,6 +35,17 @@
 //   of every layer are exchanged all-to-all in the forward, the backward and the recomputation, not hidden by
 //   attention. Heads are not split: a group has at most as many ranks as there are heads, and attention takes
 //   as long as the rank with the most heads.
+// - Megatron-Core's hybrid degrees: a run chooses how many tokens a rank may hold, what memory allows or a power of two
+//   less. Memory as for Megatron-LM. Groups run one sequence at a time, and ranks wait for each other after every round.
+// - With pipeline stages an llm rank is all of its stages, and a group is a pipeline over its ranks: every stage has its
+//   share of the layers, and a ring within the stage for them, whose ranks are on the nodes that the llm's ranks are on.
+//   Microbatches are simulated exactly (reorder/pipeline/pipeline_model.h), each with the time of its group; waiting for
+//   the ring belongs to it, forward and backward alike. Where ranks are kept in step, all groups are one pipeline, whose
+//   microbatches take as long as their slowest groups; Megatron-LM's groups are pipelines of their own, which wait for each
+//   other at the end of the step, those of hybrid degrees after every round, which drains them. Planners see the time
+//   without filling and draining. A GPU stores a stage's share of the weights. The first stage holds as many microbatches as
+//   there are stages, each with its share of the layers: as much as one microbatch in all layers, as without stages.
+// - A frozen phase (the job's `pipeline`) has a backward only where something before it trains, and neither gradients nor states.
 // - Static degrees with hindsight exist in no trainer: the best degree for every step, sequences to the group
 //   with the least work, memory as for the planners.
 // - Encoders are assumed to be spread evenly over all ranks before the llm, for every policy alike. Their
@@ -63,9 +74,10 @@ struct DegreePolicy {
   std::string_view algorithm;  // of context_parallel.h; empty: a trainer without a planner
   bool powers_of_two = false;
   bool ulysses = false;  // without a planner: DeepSpeed if true, else Megatron-LM
+  bool hybrid = false;   // without a planner: Megatron-Core's degree for every sequence (hybrid_groups.h)
 
   // One degree for all steps of a run, instead of a choice for every step.
-  bool one_degree() const { return algorithm.empty(); }
+  bool one_degree() const { return algorithm.empty() && !hybrid; }
   // One degree for all sequences of a step.
   bool is_static() const { return one_degree() || algorithm.starts_with("static"); }
 };
@@ -76,8 +88,8 @@ const DegreePolicy* FindDegreePolicy(std::string_view name);  // null: no policy
 std::string DegreePolicyNames();
 
 // The step's sequences as a problem in seconds and bytes of one GPU, on one node, with rings of `bandwidth`
-// bytes per second. InvalidArgument: the model lacks a phase of the job, the machine has no speed or memory,
-// or the job has pipeline stages.
+// bytes per second. With stages seconds are those of a rank whose stages all work. InvalidArgument: the model lacks a phase of
+// the job, the machine has no speed or memory, or a chunk of the job's pipeline has an encoder.
 absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const StepSamples& samples,
                                                           const TrainingModel& model, const Machine& machine,
                                                           double bandwidth);
@@ -86,7 +98,8 @@ absl::StatusOr<reorder::ContextParallelInput> SequencesOf(const Job& job, const 
 uint64_t LongestOf(std::span<const SampleLengths> samples);
 
 // The degrees from which a run chooses if its longest sequence has `longest` tokens. With one_degree(): those
-// with enough memory for it, ascending; otherwise only 0. InvalidArgument: as SequencesOf, or no degree has
+// with enough memory for it, ascending; with hybrid degrees the numbers by which it may divide the tokens of a rank;
+// otherwise only 0. InvalidArgument: as SequencesOf, or no degree has
 // enough memory.
 absl::StatusOr<std::vector<uint32_t>> DegreesOfARun(const DegreePolicy& policy, const Job& job,
                                                     uint64_t longest, const TrainingModel& model,

@@ -1,6 +1,8 @@
 // The sizes of the papers' models, and the FLOPs of their layers.
 #include "advise/training_model.h"
 
+#include <algorithm>
+
 #include "core/implied_media.h"
 #include "reorder/by_name.h"
 
@@ -74,9 +76,12 @@ const TrainingModel* FindTrainingModel(std::string_view name) { return reorder::
 std::string TrainingModelNames() { return reorder::NamesOf(Models()); }
 
 Cost ForwardFlops(const PhaseModel& model) {
-  const double attention = (model.causal ? 2.0 : 4.0) * model.layers * model.hidden;
-  if (model.window > 0) return {.linear = 2 * model.parameters + attention * model.window};
-  return {.linear = 2 * model.parameters, .quadratic = attention};
+  const double of_layer = (model.causal ? 2.0 : 4.0) * model.AttentionWidth(),
+               stride = model.lengths_per_token;
+  const uint32_t with_window = model.windowed_layers > 0 ? model.windowed_layers : model.layers;
+  const uint32_t windowed = model.window > 0 ? std::min(with_window, model.layers) : 0;
+  const double linear = 2 * model.ActiveParameters() + of_layer * windowed * model.window;
+  return {.linear = linear / stride, .quadratic = of_layer * (model.layers - windowed) / (stride * stride)};
 }
 
 }  // namespace evenkeel::advise

@@ -32,6 +32,13 @@ struct PhaseModel {
 
   uint32_t heads = 0;  // attention heads; 0: no limit
 
+  double active_parameters = 0;    // that multiply a token, as of a mixture of experts; 0: all
+  uint32_t attention_width = 0;    // of a token's queries in a layer: heads times their width; 0: hidden
+  uint32_t windowed_layers = 0;    // layers with `window`, the others attend to the whole unit; 0: all layers
+  uint32_t lengths_per_token = 1;  // of a unit's length: an audio encoder makes a token of two frames
+
+  double ActiveParameters() const { return active_parameters > 0 ? active_parameters : parameters; }
+  uint32_t AttentionWidth() const { return attention_width > 0 ? attention_width : hidden; }
   uint32_t KeyWidth() const { return key_width > 0 ? key_width : hidden; }
 };
 
@@ -50,9 +57,9 @@ const TrainingModel* FindTrainingModel(std::string_view name);
 // The names, as "a, b, c", for messages.
 std::string TrainingModelNames();
 
-// FLOPs of the forward pass over a unit of n tokens: 2 for every parameter and token; for attention 4 n^2 per
-// layer and hidden dimension (scores and values, each a multiplication and an addition), half of it if
-// attention is causal.
+// FLOPs of the forward pass over a unit of length n: 2 for every active parameter and token; for attention 4 per
+// layer, dimension of the queries and pair of tokens that may attend (scores and values, each a multiplication and an
+// addition), half of it if attention is causal. Layers with a window have as many pairs as tokens times the window.
 Cost ForwardFlops(const PhaseModel& model);
 
 struct Machine {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "advise/step_model_degrees.h"
 #include "cli/commands.h"
 #include "cli/length_trace.h"
+#include "cli/model_file.h"
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "cli/simulate_report.h"
@@ -35,9 +37,8 @@ struct SimulateArguments {
   uint64_t microbatch_tokens = 0;
   std::string padded;
   std::string model = "mllm-10b", policies;
-  double peak_tflops = 989, intra_node_gbs = 450, inter_node_gbs = 50, memory_gb = 80;
-  uint32_t tensor_parallel = 1;
-  bool context_parallel = false, no_recompute = false, json = false;
+  GivenMachine machine;  // of the command line
+  bool context_parallel = false, no_recompute = false, json = false, print_model = false;
   PythonArguments python;
   std::string svg;
 };
@@ -160,13 +161,21 @@ absl::StatusOr<std::vector<PolicyFigures>> ChosenPolicies(const SimulateArgument
                                              advise::FindPolicy, advise::PolicyNames());
 }
 
-advise::Machine MachineOf(const SimulateArguments& arguments) {
-  return {.peak_flops = 1e12 * arguments.peak_tflops,
-          .intra_node_bandwidth = 1e9 * arguments.intra_node_gbs,
-          .inter_node_bandwidth = 1e9 * arguments.inter_node_gbs,
-          .memory_bytes = 1e9 * arguments.memory_gb,
-          .gpus_per_stage = arguments.tensor_parallel,
-          .recompute = !arguments.no_recompute};
+// The command line decides, then the model file.
+advise::Machine MachineOf(const SimulateArguments& arguments, const GivenMachine& of_model) {
+  const GivenMachine& own = arguments.machine;
+  advise::Machine machine;
+  const auto set = [](const auto& first, const auto& second, double unit, auto& value) {
+    if (const auto& given = first ? first : second; given)
+      value = static_cast<std::decay_t<decltype(value)>>(unit * *given);
+  };
+  set(own.peak_tflops, of_model.peak_tflops, 1e12, machine.peak_flops);
+  set(own.intra_node_gbs, of_model.intra_node_gbs, 1e9, machine.intra_node_bandwidth);
+  set(own.inter_node_gbs, of_model.inter_node_gbs, 1e9, machine.inter_node_bandwidth);
+  set(own.memory_gb, of_model.memory_gb, 1e9, machine.memory_bytes);
+  set(own.tensor_parallel, of_model.tensor_parallel, 1, machine.gpus_per_stage);
+  machine.recompute = !arguments.no_recompute && of_model.recompute.value_or(true);
+  return machine;
 }
 
 // One variant to compare: a policy, with context parallelism at one of the degrees that its run may use.
@@ -188,7 +197,8 @@ absl::StatusOr<uint64_t> LongestSequence(const Source& source, uint32_t steps) {
 }
 
 absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arguments, const Source& source,
-                                                    const Job& job, const advise::TrainingModel& model) {
+                                                    const Job& job, const advise::TrainingModel& model,
+                                                    const advise::Machine& machine) {
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<PolicyFigures> policies, ChosenPolicies(arguments));
   uint64_t longest = 0;
   if (arguments.context_parallel) {
@@ -199,7 +209,7 @@ absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arg
     std::vector<uint32_t> degrees = {0};
     if (arguments.context_parallel) {
       EVENKEEL_ASSIGN_OR_RETURN(degrees, advise::DegreesOfARun(*advise::FindDegreePolicy(policies[p].name),
-                                                               job, longest, model, MachineOf(arguments)));
+                                                               job, longest, model, machine));
     }
     for (uint32_t degree : degrees) {
       candidates.push_back({.policy = p, .degree = degree, .figures = policies[p]});
@@ -210,16 +220,16 @@ absl::StatusOr<std::vector<Candidate>> CandidatesOf(const SimulateArguments& arg
 
 absl::StatusOr<advise::StepFigures> FiguresOf(const SimulateArguments& arguments, const Candidate& candidate,
                                               const Source& source, const Job& job,
-                                              const StepSamples& samples,
-                                              const advise::TrainingModel& model) {
+                                              const StepSamples& samples, const advise::TrainingModel& model,
+                                              const advise::Machine& machine) {
   if (arguments.context_parallel) {
     return advise::ModelDegrees(*advise::FindDegreePolicy(candidate.figures.name), job, samples, model,
-                                MachineOf(arguments), candidate.degree);
+                                machine, candidate.degree);
   }
   const advise::Policy& policy = *advise::FindPolicy(candidate.figures.name);
   EVENKEEL_ASSIGN_OR_RETURN(const Plan plan, advise::PlanByPolicy(policy, policy.as_job ? source.job : job,
                                                                   samples, source.dummies));
-  return advise::ModelStep(job, plan, model, MachineOf(arguments));
+  return advise::ModelStep(job, plan, model, machine);
 }
 
 // For every policy the candidate that is fastest over all steps.
@@ -236,16 +246,14 @@ std::vector<PolicyFigures> Fastest(std::vector<Candidate> candidates) {
   return fastest;
 }
 
-absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
-  const advise::TrainingModel* model = advise::FindTrainingModel(arguments.model);
-  if (model == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model: '", arguments.model, "' is unknown; expected one of ", advise::TrainingModelNames()));
-  }
+absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments, const GivenModel& given) {
+  const advise::TrainingModel& model = given.model;
+  const advise::Machine machine = MachineOf(arguments, given.machine);
   EVENKEEL_ASSIGN_OR_RETURN(const Source source,
                             arguments.trace.empty() ? FromJob(arguments) : FromTrace(arguments));
-  EVENKEEL_ASSIGN_OR_RETURN(const Job job, advise::WithCostsOf(*model, source.job));
-  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, CandidatesOf(arguments, source, job, *model));
+  EVENKEEL_ASSIGN_OR_RETURN(const Job job, advise::WithCostsOf(model, source.job));
+  EVENKEEL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
+                            CandidatesOf(arguments, source, job, model, machine));
   Simulation simulation;
   for (const PhaseSpec& spec : job.phases) simulation.phases.push_back(spec.phase);
   for (uint64_t step = 0; step < arguments.steps; ++step) {
@@ -253,13 +261,13 @@ absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
     if (step == 0) simulation.samples = samples.lengths;
     for (Candidate& candidate : candidates) {
       EVENKEEL_ASSIGN_OR_RETURN(advise::StepFigures figures,
-                                FiguresOf(arguments, candidate, source, job, samples, *model));
+                                FiguresOf(arguments, candidate, source, job, samples, model, machine));
       candidate.figures.Add(std::move(figures));
     }
   }
   simulation.policies = Fastest(std::move(candidates));
   simulation.heading =
-      absl::StrCat(model->name, " (", model->source, "): ", job.phases.front().ranks.size(), " llm ranks, ",
+      absl::StrCat(model.name, " (", model.source, "): ", job.phases.front().ranks.size(), " llm ranks, ",
                    simulation.samples.size(), " samples a step, ", arguments.steps, " steps");
   if (job.pipeline_stages > 1) {
     absl::StrAppend(&simulation.heading, ", ", job.pipeline_stages, " pipeline stages of ",
@@ -269,10 +277,16 @@ absl::StatusOr<Simulation> Simulate(const SimulateArguments& arguments) {
 }
 
 absl::Status RunSimulate(const SimulateArguments& arguments) {
+  absl::StatusOr<GivenModel> given = FindModel(arguments.model);
+  if (!given.ok()) return AddContext(given.status(), "--model");
+  if (arguments.print_model) {
+    std::cout << ModelFileText(given->model);
+    return absl::OkStatus();
+  }
   if (arguments.job.empty() == arguments.trace.empty()) {
     return absl::InvalidArgumentError("simulate takes either --job or --trace");
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(arguments));
+  EVENKEEL_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(arguments, *given));
   std::cout << (arguments.json ? SimulationJson(simulation) + "\n" : SimulationTable(simulation));
   return arguments.svg.empty() ? absl::OkStatus() : DrawSimulation(simulation, arguments.svg);
 }
@@ -317,19 +331,27 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
                  ->check(CLI::Range(1, 1024)));
   with_trace(command->add_option("--microbatch-tokens", arguments->microbatch_tokens,
                                  "Maximal llm tokens of a microbatch; 0: one microbatch of any size"));
-  command->add_option("--model", arguments->model,
-                      absl::StrCat("Model (mllm-10b): ", advise::TrainingModelNames()));
+  command->add_option(
+      "--model", arguments->model,
+      absl::StrCat("Model (mllm-10b): a model file, a checkpoint's config.json or its folder, or ",
+                   advise::TrainingModelNames()));
+  command->add_flag("--print-model", arguments->print_model,
+                    "Print the model as a model file, and nothing else");
   command->add_flag("--context-parallel", arguments->context_parallel,
                     "Compare degrees of context parallelism instead: llm ranks share sequences in groups");
   command->add_option("--policies", arguments->policies,
                       absl::StrCat("Policies (all): ", advise::PolicyNames(), "; with --context-parallel ",
                                    advise::DegreePolicyNames()));
-  command->add_option("--peak-tflops", arguments->peak_tflops, "Peak TFLOP/s of a GPU (989)");
-  command->add_option("--intra-node-gbs", arguments->intra_node_gbs, "GB/s of a GPU within its node (450)");
-  command->add_option("--inter-node-gbs", arguments->inter_node_gbs, "GB/s of a GPU to other nodes (50)");
-  command->add_option("--memory-gb", arguments->memory_gb,
+  command->add_option("--peak-tflops", arguments->machine.peak_tflops, "Peak TFLOP/s of a GPU (989)");
+  command->add_option("--intra-node-gbs", arguments->machine.intra_node_gbs,
+                      "GB/s of a GPU within its node (450)");
+  command->add_option("--inter-node-gbs", arguments->machine.inter_node_gbs,
+                      "GB/s of a GPU to other nodes (50)");
+  command->add_option("--memory-gb", arguments->machine.memory_gb,
                       "Memory of a GPU in GB (80); with --context-parallel it bounds a group's tokens");
-  command->add_option("--tensor-parallel", arguments->tensor_parallel, "GPUs of a rank's pipeline stage (1)")
+  command
+      ->add_option("--tensor-parallel", arguments->machine.tensor_parallel,
+                   "GPUs of a rank's pipeline stage (1)")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--no-recompute", arguments->no_recompute, "Keep activations for the backward pass");
   command->add_flag("--json", arguments->json, "One JSON document instead of the table");

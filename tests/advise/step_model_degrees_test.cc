@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "advise/step_model.h"
 #include "tests/advise/video_runs.h"
 
 namespace evenkeel::advise {
@@ -215,6 +216,63 @@ TEST(StepModelDegrees, ARingBetweenNodesWaitsForItsBandwidth) {
   EXPECT_NEAR(slow.iteration_seconds, compute + slow.exchange_seconds, 1e-9);
 }
 
+// A model so small that weights take no memory, and a machine whose ranks hold one sequence of 1,000 tokens at a time.
+TrainingModel SmallModel() {
+  return {.name = "small", .phases = {{.phase = Phase::kLlm, .parameters = 10, .layers = 4, .hidden = 64}}};
+}
+Machine MachineForOneSequence() {
+  Machine machine = kMachine;
+  machine.memory_bytes = 1.5 * 1000 * kLayerActivationBytes * 4 * 64;
+  return machine;
+}
+
+TEST(StepModelDegrees, WithStagesARankIsAPipelineOfItsMicrobatches) {
+  const TrainingModel model = SmallModel();
+  const StepSamples step = StepOf(std::vector<uint32_t>(8, 1000));
+  Job job = JobOfModel(model, 1, 1);
+  const StepFigures alone = FiguresOf("megatron", model, job, step, MachineForOneSequence());
+  ASSERT_EQ(alone.groups.size(), 8);
+  EXPECT_EQ(alone.pipeline_bubble_share, 0);
+  for (const uint32_t stages : {2, 4}) {
+    job.pipeline_stages = stages;
+    const StepFigures figures = FiguresOf("megatron", model, job, step, MachineForOneSequence());
+    ASSERT_EQ(figures.groups.size(), 8);
+    // 1F1B of m equal microbatches on p stages: m + p - 1 times forward and backward of a stage.
+    EXPECT_NEAR(figures.iteration_seconds / alone.iteration_seconds, (8.0 + stages - 1) / (8 * stages), 1e-9);
+    EXPECT_NEAR(figures.pipeline_bubble_share, (stages - 1.0) / (8 + stages - 1), 1e-9);
+    EXPECT_NEAR(figures.mfu / alone.mfu, 8.0 / (8 + stages - 1), 1e-9);
+  }
+}
+
+TEST(StepModelDegrees, PipelinesOfOneDegreeWaitAtTheEndOfTheStep) {
+  const TrainingModel model = SmallModel();
+  Job job = JobOfModel(model, 2, 2);
+  job.pipeline_stages = 4;
+  // In turn: one rank has the long sequences, the other the short ones.
+  const StepFigures both = FiguresOf(
+      "megatron", model, job, StepOf({1000, 800, 1000, 800, 1000, 800, 1000, 800}), MachineForOneSequence());
+  job = JobOfModel(model, 1, 1);
+  job.pipeline_stages = 4;
+  const StepFigures slower =
+      FiguresOf("megatron", model, job, StepOf({1000, 1000, 1000, 1000}), MachineForOneSequence());
+  EXPECT_NEAR(both.iteration_seconds, slower.iteration_seconds, 1e-12);
+}
+
+TEST(StepModelDegrees, HybridDegreesWaitAfterEveryRound) {
+  const TrainingModel model = SmallModel();
+  const Job job = JobOfModel(model, 2, 2);
+  // One sequence needs both ranks, then each rank has one of the others.
+  const StepFigures figures =
+      FiguresOf("megatron_hybrid", model, job, StepOf({900, 2500, 900}), MachineForOneSequence());
+  ASSERT_EQ(figures.groups.size(), 3);
+  EXPECT_EQ(figures.groups[0].ranks.size(), 2);
+  EXPECT_EQ(figures.groups[0].tokens, 2500);
+  for (size_t g : {1, 2}) {
+    EXPECT_EQ(figures.groups[g].ranks.size(), 1);
+    EXPECT_NEAR(figures.groups[g].start, figures.groups[0].end, 1e-15);
+  }
+}
+
 TEST(StepModelDegrees, RefusesWhatItCannotModel) {
   const TrainingModel& model = *FindTrainingModel("internvl3-8b");
   Job job = JobOfModel(model, 2, 2);
@@ -224,6 +282,7 @@ TEST(StepModelDegrees, RefusesWhatItCannotModel) {
   };
   EXPECT_EQ(refused(StepOf({1 << 30}), kMachine).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused(StepOf({100}), {.memory_bytes = 0}).code(), absl::StatusCode::kInvalidArgument);
+  job.pipeline = {.given = true, .stages = 2, .chunks = {{{"vision", 1}}, {{"llm", 1}}}};
   job.pipeline_stages = 2;
   EXPECT_EQ(refused(StepOf({100}), kMachine).code(), absl::StatusCode::kInvalidArgument);
   job = JobOfModel(*FindTrainingModel("mllm-10b"), 2, 2);  // with audio, which this model has not

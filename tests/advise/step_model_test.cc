@@ -98,6 +98,25 @@ TEST(Policies, OnlyTheJobsOwnKeepsBins) {
   EXPECT_FALSE(reorder::PlanCheck(job, drawn, *free).ok()) << "bins are split";
 }
 
+TEST(Policies, MegatronFillsMicrobatchesInOrderForRanksInTurn) {
+  Job job = MakeJob({.ranks = 2, .microbatch_tokens = 10});
+  StepSamples drawn;
+  for (uint32_t tokens : {4, 4, 4, 10, 1}) {
+    drawn.refs.push_back({0, 0, drawn.refs.size()});
+    drawn.lengths.push_back({.llm_length = tokens});
+  }
+  const auto plan = PlanByPolicy(*FindPolicy("megatron"), job, drawn, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->num_microbatches, 2u);
+  const PhasePlan& llm = *plan->phase(Phase::kLlm);
+  std::vector<std::vector<uint32_t>> batches;
+  for (size_t i = 0; i + 1 < llm.begin.size(); ++i) {
+    batches.emplace_back(llm.order.begin() + llm.begin[i], llm.order.begin() + llm.begin[i + 1]);
+  }
+  // Rank 0 has the first and the third microbatch, rank 1 the second and the fourth.
+  EXPECT_EQ(batches, (std::vector<std::vector<uint32_t>>{{0, 1}, {3}, {2}, {4}}));
+}
+
 TEST(StepModel, PostBalancingEveryPhaseBeatsTheLlmAloneBeatsNothing) {
   for (uint64_t seed : {1, 2, 3}) {
     auto seconds = Compare({}, reorder::DrawOmniTrace(seed, 3000));

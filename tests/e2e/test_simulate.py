@@ -118,7 +118,7 @@ def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
                     "--memory-gb", 400)
     assert done.returncode == 0, done.stderr
     policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
-    assert set(policies) == {"megatron", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
+    assert set(policies) == {"megatron", "megatron_hybrid", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
     assert all(policy["steps"] == 2 and policy["groups"] for policy in policies.values())
 
 
@@ -157,12 +157,44 @@ def test_a_job_is_simulated_from_its_index(mixed):
     assert simulate("--job", mixed / "none.yaml").returncode == 2
 
 
+def test_a_model_is_read_from_a_file_or_a_checkpoint(tmp_path):
+    trace = write_trace(tmp_path / "trace.csv")
+    printed = simulate("--model", "mllm-10b", "--print-model")
+    assert printed.returncode == 0 and "parameters: 7e+09" in printed.stdout, printed.stderr
+    (tmp_path / "own.yaml").write_text(printed.stdout + "machine: {peak_tflops: 1978}\n")
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text(json.dumps({
+        "model_type": "qwen2_vl", "hidden_size": 3584, "num_hidden_layers": 28, "intermediate_size": 18944,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+        "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "hidden_size": 3584,
+                          "patch_size": 14}}))
+    seconds, headings = {}, {}
+    for name, arguments in (("preset", ["mllm-10b"]), ("file", [tmp_path / "own.yaml"]),
+                            ("slower", [tmp_path / "own.yaml", "--peak-tflops", 989]), ("folder", [tmp_path / "checkpoint"])):
+        done = simulate("--trace", trace, "--steps", 1, "--policies", "none", "--json", "--model", *arguments)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        seconds[name], headings[name] = document["policies"][0]["iteration_seconds"], document["heading"]
+    assert seconds["file"] < 0.51 * seconds["preset"] and seconds["slower"] == seconds["preset"]
+    assert headings["folder"].startswith("checkpoint (") and 0.5 < seconds["folder"] / seconds["preset"] < 1.5
+
+
+def test_groups_of_a_pipeline_are_pipelines(tmp_path):
+    trace = write_trace(tmp_path / "trace.csv")
+    mfu = []
+    for stages in (1, 2):
+        done = simulate("--trace", trace, "--ranks", 8, "--context-parallel", "--steps", 1, "--json", "--pipeline-stages", stages)
+        assert done.returncode == 0, done.stderr
+        mfu.append({policy["policy"]: policy["mfu"] for policy in json.loads(done.stdout)["policies"]})
+    assert all(0 < mfu[1][name] < one for name, one in mfu[0].items() if name not in ("megatron", "megatron_hybrid")), mfu
+
+
 def test_what_is_unknown_is_named(tmp_path):
     trace = write_trace(tmp_path / "trace.csv")
     for arguments, why in ((["--model", "gpt"], "mllm-10b"), (["--policies", "best"], "post_balancing"),
-                           (["--context-parallel", "--policies", "llm_only"], "megatron, deepspeed, static_power_of_two"),
-                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 in addition to the model"),
-                           (["--context-parallel", "--pipeline-stages", 2], "without pipelines")):
+                           (["--context-parallel", "--policies", "llm_only"],
+                            "megatron, megatron_hybrid, deepspeed, static_power_of_two"),
+                           (["--context-parallel", "--memory-gb", 1], "a rank holds 0 in addition to the model")):
         done = simulate("--trace", trace, *arguments)
         assert done.returncode == 2 and why in done.stderr
     assert simulate().returncode == 2

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "advise/hybrid_groups.h"
 #include "advise/policies.h"
 #include "advise/step_model.h"
 #include "advise/step_model_degrees.h"
@@ -25,6 +26,10 @@ absl::Status ModelWithDegrees(const Job& job, const StepSamples& samples, uint64
                               const TrainingModel& model, const Machine& machine) {
 #include "examples/advise/step_model_degrees.h.inc"
   return absl::OkStatus();
+}
+
+void RoundsOf(const std::vector<uint32_t>& tokens) {
+#include "examples/advise/hybrid_groups.h.inc"
 }
 
 void CostOfAModel() {
