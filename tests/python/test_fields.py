@@ -40,6 +40,17 @@ def test_pixels_expand_to_the_same_bits_in_cpp_torch_and_numpy(rows, frames, on_
     assert by_cpp.tobytes() == expected.tobytes() == by_torch.numpy().tobytes()
 
 
+@pytest.mark.parametrize("frames,on_wire", [(2, 1), (2, 2), (1, 1)])
+def test_pixels_on_a_device_are_looked_up_to_the_same_bits(monkeypatch, frames, on_wire):
+    monkeypatch.setattr(evenkeel.torch, "_LOOKED_UP_AT_ONCE", 100)  # six rows, or three
+    rng = np.random.default_rng(frames)
+    e = expansion(rng, frames=frames, frames_on_wire=on_wire, patch=4)
+    patches = rng.integers(0, 256, (57, 3 * on_wire * 16), np.uint8)
+    out = torch.empty(e.shape(patches), dtype=torch.float32)
+    evenkeel.torch._look_up(torch.from_numpy(patches), e, out)
+    assert out.numpy().tobytes() == expand_slowly(patches, e).tobytes()
+
+
 @pytest.mark.parametrize("height,width", [(3, 5), (5, 3), (1, 7)])
 def test_cpp_torch_and_numpy_expand_odd_patches_alike(height, width):
     rng = np.random.default_rng(height)

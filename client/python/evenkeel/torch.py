@@ -107,13 +107,25 @@ def expand_pixels(patches, expansion, out=None):
     if patches.device.type == "cpu":
         expansion.expand(patches.numpy(), out.numpy())
         return out
-    e = expansion
+    _look_up(patches, expansion, out)
+    return out
+
+
+_LOOKED_UP_AT_ONCE = 1 << 24  # pixels, whose indices take 64 MiB
+
+
+def _look_up(patches, e, out):
+    """Every pixel's value in the table of its channel. Indices are four bytes wide, and made for some rows at a time."""
+    rows, columns = out.shape
     table = torch.from_numpy(np.ascontiguousarray(e.table)).to(patches.device)
     wire = patches.reshape(rows, e.channels, e.frames_on_wire, e.area)
     by_frame = out.view(rows, e.channels, e.frames, e.area)
-    for channel in range(e.channels):
-        by_frame[:, channel] = table[channel][wire[:, channel].long()]  # one frame on the wire becomes all of them
-    return out
+    at_once = max(1, _LOOKED_UP_AT_ONCE // max(1, e.frames_on_wire * e.area))
+    for begin in range(0, rows, at_once):
+        for channel in range(e.channels):
+            some = wire[begin:begin + at_once, channel]
+            values = table[channel].index_select(0, some.reshape(-1).to(torch.int32))
+            by_frame[begin:begin + at_once, channel] = values.view(some.shape)  # one frame on the wire becomes all of them
 
 
 def _first_elements(out, rows, columns, device):
