@@ -301,7 +301,7 @@ class Step {
   // microbatches take as long as their slowest groups.
   absl::Status AddPipelines(Meet meet) {
     const uint32_t rounds = meet == Meet::kEveryRound ? microbatches_ : 1;
-    double begin = llm_begins_, idle = 0;
+    double begin = llm_begins_, idle = 0;  // of the mean rank, in the schedules alone
     for (uint32_t round = 0; round < rounds; ++round) {
       std::map<std::vector<uint32_t>, std::vector<Microbatch>> lines;  // by ranks; or one of all
       for (GroupFigures& group : figures_.groups) {
@@ -312,13 +312,15 @@ class Step {
         line.back().seconds = std::max(line.back().seconds, group.end - group.start);
         line.back().groups.push_back(&group);
       }
-      double end = begin;
+      double end = begin, idle_share = 0;
       for (const auto& [ranks, line] : lines) {
-        EVENKEEL_ASSIGN_OR_RETURN(const double of_line, AddLine(line, begin));
+        EVENKEEL_ASSIGN_OR_RETURN(reorder::PipelineTimeline timeline, Simulated(line, begin));
         const double share = ranks.empty() ? 1 : static_cast<double>(ranks.size()) / input_.ranks;
-        idle += share * figures_.slowest.bubble_share * figures_.slowest.iteration_time;
-        end = std::max(end, begin + of_line);
+        idle_share += share * timeline.bubble_share;
+        end = std::max(end, begin + timeline.iteration_time);
+        if (timeline.iteration_time > figures_.slowest.iteration_time) figures_.slowest = std::move(timeline);
       }
+      idle += idle_share * (end - begin);
       begin = end;
     }
     figures_.iteration_seconds = begin;
@@ -330,13 +332,14 @@ class Step {
     double seconds = 0;
     std::vector<GroupFigures*> groups;
   };
-  // Simulates one pipeline that begins at `begin`. Returns how long it takes; it is the last one in `slowest`.
-  absl::StatusOr<double> AddLine(const std::vector<Microbatch>& line, double begin) {
+  // Simulates one pipeline that begins at `begin`, and sets when its groups begin and end.
+  absl::StatusOr<reorder::PipelineTimeline> Simulated(const std::vector<Microbatch>& line,
+                                                      double begin) const {
     std::vector<double> seconds;
     for (const Microbatch& microbatch : line) seconds.push_back(microbatch.seconds);
-    EVENKEEL_ASSIGN_OR_RETURN(figures_.slowest, costs_.RunPipeline(seconds));
+    EVENKEEL_ASSIGN_OR_RETURN(reorder::PipelineTimeline timeline, costs_.RunPipeline(seconds));
     std::vector<std::pair<double, double>> spans(line.size(), {INFINITY, 0});
-    for (const reorder::PipelineOp& op : figures_.slowest.ops) {
+    for (const reorder::PipelineOp& op : timeline.ops) {
       if (op.microbatch >= line.size()) continue;  // empty ones at the end
       auto& [start, end] = spans[op.microbatch];
       start = std::min(start, op.start), end = std::max(end, op.end);
@@ -347,7 +350,7 @@ class Step {
         group->end = begin + spans[m].second;
       }
     }
-    return figures_.slowest.iteration_time;
+    return timeline;
   }
 
   // The figures of the whole step. `worked_` contains recomputation, MFU does not.

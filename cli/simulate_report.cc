@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,10 +61,13 @@ double LeastSeconds(const Simulation& simulation, bool one_degree) {
 }  // namespace
 
 std::string DegreesOf(const advise::StepFigures& figures) {
-  std::map<size_t, int, std::greater<>> groups;
+  // Hybrid degrees have an entry for every sequence of a group.
+  std::set<std::vector<uint32_t>> of_first;
   for (const advise::GroupFigures& group : figures.groups) {
-    if (group.microbatch == 0) ++groups[group.ranks.size()];
+    if (group.microbatch == 0) of_first.insert(group.ranks);
   }
+  std::map<size_t, int, std::greater<>> groups;
+  for (const std::vector<uint32_t>& ranks : of_first) ++groups[ranks.size()];
   std::string out;
   for (const auto& [degree, count] : groups) {
     absl::StrAppendFormat(&out, "%s<%d>x%d", out.empty() ? "" : " ", degree, count);

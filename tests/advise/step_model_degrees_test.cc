@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "advise/policies.h"
 #include "advise/step_model.h"
 #include "tests/advise/video_runs.h"
 
@@ -256,6 +257,35 @@ TEST(StepModelDegrees, PipelinesOfOneDegreeWaitAtTheEndOfTheStep) {
   const StepFigures slower =
       FiguresOf("megatron", model, job, StepOf({1000, 1000, 1000, 1000}), MachineForOneSequence());
   EXPECT_NEAR(both.iteration_seconds, slower.iteration_seconds, 1e-12);
+}
+
+// One sequence a microbatch in both models, so they must agree: on stages, virtual stages, recomputation, frozen phases.
+TEST(StepModelDegrees, GroupsOfOneRankAreThePipelinesOfStepModel) {
+  const TrainingModel model = SmallModel();
+  for (uint32_t trial = 0; trial < 200; ++trial) {
+    reorder::Random random(trial);
+    const uint32_t ranks = 1 + trial % 4, stages = 1u << trial / 4 % 3;
+    Job job = JobOfModel(model, ranks, 2);
+    job.pipeline_stages = stages;
+    job.virtual_stages = stages > 1 ? 1 + trial / 12 % 2 : 1;
+    job.microbatch.count_multiple = job.virtual_stages > 1 ? stages : 1;
+    if (trial % 5 == 0) {
+      job.pipeline = {.given = true, .transfer = 1e-7, .passes = {{.phase = "llm", .frozen = true}}};
+    }
+    job = *WithCostsOf(model, job);
+    std::vector<uint32_t> tokens(size_t{ranks} * stages * (1 + trial % 6));
+    for (uint32_t& n : tokens) n = static_cast<uint32_t>(800 + random.Below(200));
+    Machine machine = MachineForOneSequence();
+    const auto plan = PlanByPolicy(*FindPolicy("megatron"), job, StepOf(tokens), {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const StepFigures as_plan = *ModelStep(job, *plan, model, machine);
+    const StepFigures as_groups =
+        *ModelDegrees(*FindDegreePolicy("megatron"), job, StepOf(tokens), model, machine, 1);
+    EXPECT_NEAR(as_groups.iteration_seconds / as_plan.iteration_seconds, 1, 1e-9) << trial;
+    EXPECT_NEAR(as_groups.mfu, as_plan.mfu, 1e-9) << trial;
+    EXPECT_NEAR(as_groups.pipeline_bubble_share, as_plan.pipeline_bubble_share, 1e-9) << trial;
+    EXPECT_NEAR(as_groups.slowest.iteration_time, as_plan.slowest.iteration_time, 1e-15) << trial;
+  }
 }
 
 TEST(StepModelDegrees, HybridDegreesWaitAfterEveryRound) {
