@@ -37,6 +37,7 @@
 //   as long as the rank with the most heads.
 // - Megatron-Core's hybrid degrees: a run chooses how many tokens a rank may hold, what memory allows or a power of two
 //   less. Memory as for Megatron-LM. Groups run one sequence at a time, and ranks wait for each other after every round.
+//   Its scheduler has no pipeline stages yet: with them it is what it would be.
 // - With pipeline stages an llm rank is all of its stages, and a group is a pipeline over its ranks: every stage has its
 //   share of the layers, and a ring within the stage for them, whose ranks are on the nodes that the llm's ranks are on.
 //   Microbatches are simulated exactly (reorder/pipeline/pipeline_model.h), each with the time of its group; waiting for
