@@ -1,7 +1,7 @@
 """Reading photographs over a slow network: a worker with its data in an object store behind 30 ms of latency.
 
     tests/stores/install build/stores
-    PYTHONPATH=build/release/python python3 bench/stores.py PHOTOS [--rounds 3]
+    PYTHONPATH=build/release/python python3 bench/stores.py PHOTOS [--rounds 3] [--rivals PYTHON]
 
 PHOTOS is a folder of JPEGs, which are packed with captions into tar shards, as files and on a MinIO behind
 tests/stores/slow_proxy.py (all in TMPDIR: best in memory). Each round measures one worker and one Python Loader over
@@ -11,14 +11,20 @@ processors, everything else (consumer, server, proxy) the other half, so that th
 Printed for each: samples a second, the median over the rounds of its ratio to the files of the same round, requests a
 sample, the share of the decoder threads' time that they wait for bytes, and CPU seconds a sample. Waiting is the time
 of the stages `read` and `text` (docs/metrics.md) less that of the files' round, over threads and time.
+
+--rivals: in each round also webdataset, datasets, MosaicML Streaming and Energon, as bench/store_rivals.py runs them, on the
+worker's processors.
 """
 
 import argparse
 import collections
+import functools
+import json
 import os
 import pathlib
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,8 +36,10 @@ import media  # noqa: E402
 import prometheus  # noqa: E402
 import servers  # noqa: E402
 import slow_proxy  # noqa: E402
+from process_times import cpu_seconds  # noqa: E402
 
 PER_SHARD = 100
+RIVALS = ("webdataset", "datasets", "streaming", "energon")
 ORDERS = {"full": "{shuffle: full}", "blocked": "{shuffle: blocked, block_samples: 64, window_blocks: 4}"}
 JOB = """\
 name: stores
@@ -66,25 +74,6 @@ def pack(photos, folder, samples, max_bytes):
             shard.add(f"{i:06d}.txt", media.words(rng, 5, 30).encode())
         shard.close()
     return total
-
-
-def cpu_seconds(pid):
-    """User and system time of a process and its descendants that live."""
-    ticks, of_parent = {}, collections.defaultdict(list)
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = pathlib.Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            ticks[int(entry)] = sum(int(field) for field in fields[11:15])  # with those of children that ended
-            of_parent[int(fields[1])].append(int(entry))
-    total, waiting = 0, [pid]
-    while waiting:
-        one = waiting.pop()
-        total += ticks.get(one, 0)
-        waiting += of_parent[one]
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 def counted(families):
@@ -123,6 +112,18 @@ def measure(job, options, env, processors):
     return Result(samples / seconds, cpu / samples, change["requests"] / made, change["reading"] / made, change)
 
 
+def measure_rival(name, options, env, processors, shards):
+    done = subprocess.run(
+        ["taskset", "-c", ",".join(map(str, processors)), options.rivals, ROOT / "bench" / "store_rivals.py", name,
+         "--endpoint", env["AWS_ENDPOINT_URL"], "--bucket", servers.BUCKET, "--prefix", "train", "--shards", str(shards)],
+        env={**os.environ, **env, "S3_ENDPOINT_URL": env["AWS_ENDPOINT_URL"], "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"{name} failed: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return None
+    said = json.loads(done.stdout.strip().splitlines()[-1])
+    return Result(said["rate"], said["cpu"], 0, 0, {})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=pathlib.Path)
@@ -136,6 +137,7 @@ def main():
     parser.add_argument("--prefetch-steps", type=int, default=16)
     parser.add_argument("--latency-ms", type=float, default=30)
     parser.add_argument("--megabytes-per-second", type=float, default=200)
+    parser.add_argument("--rivals", metavar="PYTHON", help="an interpreter with the libraries to compare with")
     parser.add_argument("--serve", nargs="*", default=[], help="more options of `evenkeel serve`")
     options = parser.parse_args()
     everything = sorted(os.sched_getaffinity(0))
@@ -151,18 +153,23 @@ def run(options, folder, processors):
         (folder / name).mkdir()
     total = pack(options.photos, folder / "files", options.samples, options.max_bytes)
     last = (options.samples - 1) // PER_SHARD
+    if options.rivals:
+        subprocess.run([options.rivals, ROOT / "bench" / "store_rivals.py", "prepare", "--folder", folder / "files"], check=True)
     pattern = f"photos-{{000..{last:03d}}}.tar"
     print(f"{options.samples} photographs of {total / options.samples / 1000:.0f} kB on average; {len(processors)} "
           f"processors and {options.threads} threads of the worker; {options.latency_ms:.0f} ms, "
           f"{options.megabytes_per_second:.0f} MB/s a connection", flush=True)
     with servers.MinIO(folder / "server") as server:
         server.allow_everyone()
-        server.put_folder(folder / "files", "train")
+        server.put_folder(folder / "files", "train", "**/*")
         with slow_proxy.SlowProxy(server.host, options.latency_ms, options.megabytes_per_second) as proxy:
-            compare(options, folder, processors, server.environment(host=proxy.address), pattern)
+            env = server.environment(host=proxy.address)
+            rivals = [functools.partial(measure_rival, name, options, env, processors, last + 1) for name in RIVALS] \
+                if options.rivals else []
+            compare(options, folder, processors, env, pattern, rivals)
 
 
-def compare(options, folder, processors, env, pattern):
+def compare(options, folder, processors, env, pattern, rivals):
     jobs = {}
     for order, text in ORDERS.items():
         for place, prefix in (("files", folder / "files"), ("store", f"s3://{servers.BUCKET}/train")):
@@ -182,6 +189,29 @@ def compare(options, folder, processors, env, pattern):
             key = f"{order}, {place}{' '.join(['', *more])}"
             results[key].append(measure(jobs[order, place], options, env, processors))
             print(f"round {number + 1}: {key}: {results[key][-1].rate:.1f} samples/s", flush=True)
+        for rival in rivals:
+            result = rival()
+            if result is not None:
+                results[rival.args[0]].append(result)
+                print(f"round {number + 1}: {rival.args[0]}: {result.rate:.1f} samples/s", flush=True)
+    print_table(rows, results, options)
+    if any(rival.args[0] in results for rival in rivals):
+        print_rivals(rivals, results)
+
+
+def print_rivals(rivals, results):
+    own = results["full, store"]
+    print("\n| from the store | samples/s | ours over it | CPU ms a sample | over ours |\n|---|---:|---:|---:|---:|")
+    for key in ("full, store", *(rival.args[0] for rival in rivals)):
+        runs = results[key]
+        if runs:
+            print(f"| {key} | {statistics.median(run.rate for run in runs):.1f} | "
+                  f"{statistics.median(one.rate / run.rate for one, run in zip(own, runs)):.2f} | "
+                  f"{statistics.median(run.cpu for run in runs) * 1000:.1f} | "
+                  f"{statistics.median(run.cpu / one.cpu for one, run in zip(own, runs)):.2f} |", flush=True)
+
+
+def print_table(rows, results, options):
     print("| order, place | samples/s | of files | requests a sample | waiting for bytes | CPU ms a sample | reads |")
     print("|---|---:|---:|---:|---:|---:|---|")
     for order, place, more in rows:

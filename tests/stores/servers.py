@@ -94,9 +94,10 @@ class Server:
     def address(self, key):
         return f"{self.scheme}://{BUCKET}/{key}"
 
-    def put_folder(self, path, prefix):
-        for file in sorted(path.glob("*.tar")):
-            self.put(f"{prefix}/{file.name}", file.read_bytes())
+    def put_folder(self, path, prefix, pattern="*.tar"):
+        for file in sorted(path.glob(pattern)):
+            if file.is_file():
+                self.put(f"{prefix}/{file.relative_to(path)}", file.read_bytes())
 
 
 class MinIO(Server):
