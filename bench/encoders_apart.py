@@ -50,7 +50,7 @@ class Step:
         for _ in range(count):
             microbatch = Fields.of(sample_valid=np.ones(1, np.uint8), cu_seqlens=np.array([0, ENCODERS * ROWS], np.int32),
                                    mm_token_type_ids=np.ones((1, ENCODERS * ROWS), np.int64))
-            microbatch.encoders, microbatch.context = {"vision": Fields()}, None
+            microbatch.encoders, microbatch.context = {"vision": Fields.of(item_valid=np.ones(1, np.uint8), item_rows=np.array([ROWS]))}, None
             self.microbatches.append(microbatch)
             send = [[0, 0, ROWS]] if rank >= STAGES else []
             receive = [[1 + i, i * ROWS, ROWS] for i in range(ENCODERS)] if rank == 0 else []

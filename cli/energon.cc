@@ -2,7 +2,6 @@
 #include "cli/energon.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -12,7 +11,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -144,10 +142,11 @@ class Metadatasets {
       EVENKEEL_RETURN_IF_ERROR(Expressible(file, value));
       double share = 1;
       if (const YamlNode* given = Find(value, share_key); given != nullptr) {
-        if (given->kind != YamlNode::Kind::kScalar || given->quoted ||
-            !absl::SimpleAtod(given->scalar, &share) || !std::isfinite(share) || share < 0)
+        const std::optional<double> number = NumberOf(*given);
+        if (!number || *number < 0)
           return file.Error(given->line, absl::StrCat(share_key, ": '", ShortText(given->scalar),
                                                       "' is not a number of at least 0"));
+        share = *number;
       }
       EVENKEEL_ASSIGN_OR_RETURN(Blend inner, Reference(file, value, split, share_key));
       if (inner.shares != Shares::kNone && inner.shares != shares)

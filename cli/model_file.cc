@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/model_config.h"
@@ -136,11 +135,7 @@ class Reader {
                                   double otherwise) const {
     const YamlNode* const node = Find(map, key);
     if (node == nullptr) return otherwise;
-    double number = 0;
-    if (node->kind == YamlNode::Kind::kScalar && !node->quoted && absl::SimpleAtod(node->scalar, &number) &&
-        number > 0 && std::isfinite(number)) {
-      return number;
-    }
+    if (const std::optional<double> number = NumberOf(*node); number && *number > 0) return *number;
     return file_.Error(node->line, absl::StrCat(what, ".", key, ": '", ShortText(node->scalar),
                                                 "' is not a number above 0, such as 7.6e9"));
   }
@@ -149,11 +144,9 @@ class Reader {
                                  uint32_t least, uint32_t otherwise) const {
     const YamlNode* const node = Find(map, key);
     if (node == nullptr) return otherwise;
-    double number = -1;
-    if (node->kind == YamlNode::Kind::kScalar && !node->quoted && absl::SimpleAtod(node->scalar, &number) &&
-        number >= least && number <= kMaxWhole && number == std::floor(number)) {
-      return static_cast<uint32_t>(number);
-    }
+    const std::optional<double> number = NumberOf(*node);
+    if (number && *number >= least && *number <= kMaxWhole && *number == std::floor(*number))
+      return static_cast<uint32_t>(*number);
     return file_.Error(node->line, absl::StrCat(what, ".", key, ": '", ShortText(node->scalar),
                                                 "' is not a whole number of at least ", least));
   }

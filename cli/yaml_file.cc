@@ -2,8 +2,10 @@
 #include "cli/yaml_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/job_syntax.h"
 #include "core/read_file.h"
@@ -48,6 +50,15 @@ absl::StatusOr<std::vector<std::string>> YamlFile::Texts(const YamlNode& node, a
     out.push_back(std::move(text));
   }
   return out;
+}
+
+std::optional<double> NumberOf(const YamlNode& node) {
+  double number = 0;
+  if (node.kind != YamlNode::Kind::kScalar || node.quoted || !absl::SimpleAtod(node.scalar, &number) ||
+      !std::isfinite(number)) {
+    return std::nullopt;
+  }
+  return number;
 }
 
 const YamlNode* Find(const YamlNode& map, std::string_view key) {

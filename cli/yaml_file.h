@@ -3,6 +3,7 @@
 // Thread safety: a plain value.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,9 @@ struct YamlFile {
   absl::StatusOr<std::string> Text(const YamlNode& node, absl::string_view what) const;
   absl::StatusOr<std::vector<std::string>> Texts(const YamlNode& node, absl::string_view what) const;
 };
+
+// The finite number of a scalar without quotes; nullopt: it is something else.
+std::optional<double> NumberOf(const YamlNode& node);
 
 // The value of a key of a map; null: it has no such key.
 const YamlNode* Find(const YamlNode& map, std::string_view key);

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from evenkeel import agreement
-from evenkeel.torch import check_device, damaged_samples, placeholders
+from evenkeel.torch import check_device, damaged_samples, placeholders, row_flags
 
 
 class Link:
@@ -242,10 +242,7 @@ class Rows:
         """To each peer, for each of its rows of all microbatches, whether the item was decoded."""
         link, parts = self._link, {}
         for microbatch, route in zip(step.microbatches, self._routes):
-            fields = microbatch.encoders[self.phase]
-            flags = np.ones(route.rows_in, np.uint8)
-            if "item_valid" in fields:
-                flags = np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
+            flags = row_flags(microbatch.encoders[self.phase])
             for peer, part in _parts(torch.from_numpy(flags[route.send_index]), route.send_splits):
                 parts.setdefault(link._rank(route, peer), []).append(part)
         for rank in sorted(parts):

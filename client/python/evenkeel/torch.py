@@ -379,11 +379,16 @@ def mask_labels(step, group=None, local=False, links=()):
     return labels
 
 
+def row_flags(fields):
+    """uint8 [rows]: of an encoder's fields, for each row of its output, 1 where the item was decoded. Empty without items."""
+    if "item_valid" not in fields:
+        return np.zeros(0, np.uint8)
+    return np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
+
+
 def _route_flags(fields, route, group, local):
     """uint8 [rows_out]: 1 where the row comes from an item that was decoded."""
-    flags = np.zeros(0, np.uint8)
-    if "item_valid" in fields:
-        flags = np.repeat(np.asarray(fields["item_valid"], np.uint8), np.asarray(fields["item_rows"]))
+    flags = row_flags(fields)
     if not local:
         return exchange(torch.from_numpy(flags), route, group, grad=False).numpy()
     if not route.stays:

@@ -1,18 +1,9 @@
 // Any bytes as JPG: an error of a type, or pixels. Never a crash, never memory beyond the limits.
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
-#include "preprocess/image/image.h"
+#include "tests/preprocess/image/fuzz_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
-  evenkeel::Limits limits;
-  limits.max_image_pixels = 1 << 20;
-  auto header = evenkeel::preprocess::ReadImageHeader("jpg", bytes, limits);
-  if (!header.ok()) return 0;
-  std::vector<uint8_t> rgb(header->rgb_bytes());
-  (void)evenkeel::preprocess::DecodeImage("jpg", bytes, limits, *header, rgb);
-  return 0;
+  return evenkeel::preprocess::FuzzFormat("jpg", data, size);
 }
