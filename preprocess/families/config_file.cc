@@ -456,6 +456,13 @@ absl::Status ConfigFile::Finish() const {
   return absl::OkStatus();
 }
 
+absl::Status ConfigFile::CheckProcessorClass(std::string_view given,
+                                             std::initializer_list<std::string_view> known) const {
+  if (std::find(known.begin(), known.end(), given) != known.end()) return absl::OkStatus();
+  return Error("processor_class", absl::StrCat("is ", std::string(given), "; only ",
+                                               std::string(*known.begin()), " is implemented"));
+}
+
 absl::Status ConfigFile::Error(std::string_view key, std::string_view message) const {
   return absl::InvalidArgumentError(
       absl::StrCat(state_->where, ": ", std::string(key), ": ", std::string(message)));

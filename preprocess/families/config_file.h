@@ -120,6 +120,9 @@ class ConfigFile {
   absl::Status Finish() const;
   // Returns InvalidArgument "file: key: message".
   absl::Status Error(std::string_view key, std::string_view message) const;
+  // The error of a processor_class that is not one of these names for the family's, of which the first is the usual one.
+  absl::Status CheckProcessorClass(std::string_view given,
+                                   std::initializer_list<std::string_view> known) const;
 
  private:
   struct State;

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/qwen_vision.h"
@@ -23,11 +22,8 @@ MadeFamily MakeErnie45Vl(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_RETURN_IF_ERROR(
       FinishUnusedVideo(source.checkpoint, {"min_frames", "max_frames", "draw_on_frames", "font"}));
-  if (vision.processor_class != kPictures.processor_class &&
-      vision.processor_class != "Ernie4_5_VL_MoeProcessor") {
-    return config.Error("processor_class", absl::StrCat("is ", vision.processor_class,
-                                                        "; only Ernie4_5_VLMoeProcessor is implemented"));
-  }
+  EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(
+      vision.processor_class, {kPictures.processor_class, "Ernie4_5_VL_MoeProcessor"}));
   vision.vision_begin = "<|IMAGE_START|>";
   vision.vision_end = "<|IMAGE_END|>";
   vision.image_token = "<|IMAGE_PLACEHOLDER|>";

@@ -52,10 +52,7 @@ MadeFamily MakeFitted(std::string_view family, std::string_view processor, const
   config.NotNull({"size", "min_size", "do_pad"});
   config.Inert({"crop_size", "background_color"});  // the class takes the colour from image_mean
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
-  if (of != processor) {
-    return config.Error("processor_class",
-                        absl::StrCat("is ", of, "; only ", std::string(processor), " is implemented"));
-  }
+  EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(of, {processor}));
   EVENKEEL_RETURN_IF_ERROR(SetSquareTile(config, size, source.checkpoint, 16, settings));
   const uint32_t side = settings.tile.width;
   if (shortest > side)

@@ -16,6 +16,7 @@
 #include "preprocess/families/families.h"
 #include "preprocess/families/interleaved_patches.h"
 #include "preprocess/families/internvl.h"
+#include "preprocess/families/qwen2_vl.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -220,23 +221,18 @@ Lfm2Rules ReadRules(ConfigFile& config) {
 
 }  // namespace
 
-// In the original's doubles; Python's round: halves to even.
 ImageSize Lfm2Size(ImageSize picture, const Lfm2Rules& rules) {
-  const double f = rules.factor(), height = picture.height, width = picture.width;
-  double h = std::max(f, std::nearbyint(height / f) * f), w = std::max(f, std::nearbyint(width / f) * f);
-  const double least = rules.pixels_of(rules.min_tokens), most = rules.pixels_of(rules.max_tokens);
-  if (h * w > most) {
-    const double shrink = std::sqrt(height * width / most);
-    h = std::max(f, std::floor(height / shrink / f) * f);
-    w = std::max(f, std::floor(width / shrink / f) * f);
-  } else if (h * w < least) {
-    const double grow = std::sqrt(least / (height * width));
-    h = std::ceil(height * grow / f) * f;
-    w = std::ceil(width * grow / f) * f;
-  }
-  return {static_cast<uint32_t>(w), static_cast<uint32_t>(h)};
+  const double f = rules.factor();
+  const auto [height, width] = SidesBy({.factor = f,
+                                        .min_pixels = rules.pixels_of(rules.min_tokens),
+                                        .max_pixels = rules.pixels_of(rules.max_tokens),
+                                        .least = f,
+                                        .least_shrunk = f},
+                                       picture.height, picture.width);
+  return {static_cast<uint32_t>(width), static_cast<uint32_t>(height)};
 }
 
+// In the original's doubles; Python's round: halves to even.
 TileGrid Lfm2Grid(ImageSize picture, const Lfm2Rules& rules) {
   const double f = rules.factor(), patch = rules.patch;
   const double h = std::max(patch, std::nearbyint(picture.height / f) * f);
@@ -261,9 +257,7 @@ MadeFamily MakeLfm2Vl(ConfigFile config, const FamilySource& source) {
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
   outer.Pin("use_image_special_tokens", true);  // 5.23 ignores another value, and 4.57 does not
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
-  if (processor != "Lfm2VlProcessor")
-    return config.Error("processor_class",
-                        absl::StrCat("is ", processor, "; only Lfm2VlProcessor is implemented"));
+  EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(processor, {"Lfm2VlProcessor"}));
   if (rules.min_tiles > rules.max_tiles) return config.Error("min_tiles", "is above max_tiles");
   if (rules.tile % rules.factor() != 0)
     return config.Error("tile_size", absl::StrCat("is ", rules.tile, ", which is not whole tokens of ",

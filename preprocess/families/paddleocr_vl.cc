@@ -60,9 +60,7 @@ MadeFamily MakePaddleOcrVl(ConfigFile config, const FamilySource& source) {
   config.Inert({"default_to_square", "crop_size"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
-  if (processor != "PaddleOCRVLProcessor")
-    return config.Error("processor_class",
-                        absl::StrCat("is ", processor, "; only PaddleOCRVLProcessor is implemented"));
+  EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(processor, {"PaddleOCRVLProcessor"}));
   const bool of_job = source.spec.min_pixels || source.spec.max_pixels;
   if (of_job && min_pixels > max_pixels) {
     return config.Error("min_pixels", absl::StrCat("min_pixels, ", min_pixels, ", is above max_pixels, ",

@@ -79,10 +79,24 @@ void AddVideo(ConfigFile& config, const QwenVideo& video, const ProcessorBounds&
 
 }  // namespace
 
-// smart_resize: both sides are rounded to multiples of the factor. If the area is then out of bounds, both
-// sides are divided by sqrt(area / bound), which keeps the shape, and rounded so that the bound holds: down
-// if the picture was too large, up if it was too small. All in doubles, in the original's order, since a last
-// bit can move a side by a whole factor.
+// Both sides are rounded to multiples of the factor. If the area is then out of bounds, both sides are divided by
+// sqrt(area / bound), which keeps the shape, and rounded so that the bound holds: down if the picture was too large, up
+// if it was too small. All in doubles, in the original's order, since a last bit can move a side by a whole factor.
+SmartSides SidesBy(const SmartRule& rule, uint32_t height, uint32_t width) {
+  const double f = rule.factor, area = static_cast<double>(height) * width;
+  SmartSides sides{std::max(rule.least, RoundTo(height, f)), std::max(rule.least, RoundTo(width, f))};
+  if (sides.height * sides.width > rule.max_pixels) {
+    const double shrink = std::sqrt(area / rule.max_pixels);
+    sides.height = std::max(rule.least_shrunk, FloorTo(height / shrink, f));
+    sides.width = std::max(rule.least_shrunk, FloorTo(width / shrink, f));
+  } else if (sides.height * sides.width < rule.min_pixels) {
+    const double grow = std::sqrt(rule.min_pixels / area);
+    sides.height = CeilTo(height * grow, f);
+    sides.width = CeilTo(width * grow, f);
+  }
+  return sides;
+}
+
 absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t factor, double min_pixels,
                                       double max_pixels, bool at_least_factor) {
   if (height == 0 || width == 0) return absl::InvalidArgumentError("no pixels");
@@ -90,24 +104,9 @@ absl::StatusOr<ImageSize> SmartResize(uint32_t height, uint32_t width, uint32_t 
     return absl::InvalidArgumentError(
         absl::StrCat("aspect ratio of ", width, "x", height, " is above 200, which the processor refuses"));
   }
-  const double f = factor;
-  const double area = static_cast<double>(height) * width;
-  double h = RoundTo(height, f);
-  double w = RoundTo(width, f);
-  if (at_least_factor) {
-    h = std::max(f, h);
-    w = std::max(f, w);
-  }
-  const double least_shrunk = at_least_factor ? 0 : f;
-  if (h * w > max_pixels) {
-    double shrink = std::sqrt(area / max_pixels);
-    h = std::max(least_shrunk, FloorTo(height / shrink, f));
-    w = std::max(least_shrunk, FloorTo(width / shrink, f));
-  } else if (h * w < min_pixels) {
-    double grow = std::sqrt(min_pixels / area);
-    h = CeilTo(height * grow, f);
-    w = CeilTo(width * grow, f);
-  }
+  SmartRule rule{.factor = static_cast<double>(factor), .min_pixels = min_pixels, .max_pixels = max_pixels};
+  (at_least_factor ? rule.least : rule.least_shrunk) = factor;
+  const auto [h, w] = SidesBy(rule, height, width);
   if (h < 1 || w < 1 || h > 65536 || w > 65536) {
     return absl::InvalidArgumentError(absl::StrCat(width, "x", height, " pixels become ", w, "x", h));
   }

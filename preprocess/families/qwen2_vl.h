@@ -16,6 +16,18 @@
 
 namespace evenkeel::preprocess {
 
+// What several families call smart_resize. No side is below `least` when it is rounded, nor below `least_shrunk` when the
+// picture is reduced.
+struct SmartRule {
+  double factor = 0, min_pixels = 0, max_pixels = 0;
+  double least = 0, least_shrunk = 0;
+};
+// The sides of a picture by the rule, whole numbers, unchecked.
+struct SmartSides {
+  double height = 0, width = 0;
+};
+SmartSides SidesBy(const SmartRule& rule, uint32_t height, uint32_t width);
+
 // Sides that are multiples of `factor` with min_pixels <= area <= max_pixels and about the same aspect ratio.
 // Rounds half to even. `at_least_factor`: the rule of qwen-vl-utils, whose first rounding never gives 0, but
 // whose reduction may; it then fails: InvalidArgument. InvalidArgument: a side is more than 200 times the

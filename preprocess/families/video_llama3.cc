@@ -4,7 +4,6 @@
 // The rules are those of transformers' models/video_llama_3/{image_processing,processing}_video_llama_3.py.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/qwen_vision.h"
@@ -23,10 +22,7 @@ MadeFamily MakeVideoLlama3(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   EVENKEEL_RETURN_IF_ERROR(
       FinishUnusedVideo(source.checkpoint, {"min_frames", "max_frames", "use_token_compression"}));
-  if (vision.processor_class != kPictures.processor_class) {
-    return config.Error("processor_class", absl::StrCat("is ", vision.processor_class,
-                                                        "; only VideoLlama3Processor is implemented"));
-  }
+  EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(vision.processor_class, {kPictures.processor_class}));
   vision.vision_begin = vision.vision_end = "";
   vision.mrope = false;
   vision.merge_field = "image_merge_sizes";
