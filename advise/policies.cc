@@ -172,6 +172,7 @@ absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const St
   options.microbatch_order = std::string(policy.order);
   options.llm_by_encoders = policy.by_encoders;
   options.apart_in_turn = true;
+  options.compares_splits = policy.llm == kWithoutMoving;
   if (policy.fills) return reorder::MakePlan(by_policy, Filled(by_policy, drawn), dummies, options);
   if (policy.packs) {
     EVENKEEL_ASSIGN_OR_RETURN(const StepSamples packed, Packed(by_policy, drawn));

@@ -113,7 +113,7 @@ absl::StatusOr<Source> FromTrace(const SimulateArguments& arguments) {
   source.job.microbatch.capacity_tokens = arguments.microbatch_tokens;
   if (arguments.virtual_stages > 1) source.job.microbatch.count_multiple = arguments.pipeline_stages;
   AddPhases(arguments, trace, padded, source.job);
-  source.job.pipeline.given = arguments.encoder_ranks > 0;
+  source.job.pipeline.given = arguments.encoder_ranks > 0 || arguments.pipeline_stages > 1;
   source.longest = advise::LongestOf(trace.samples);
   const size_t count = size_t{arguments.ranks} * arguments.per_rank, repeated = arguments.samples;
   const uint64_t seed = arguments.seed;

@@ -80,7 +80,7 @@ class Checker {
       }
     }
     for (; i < plan_.items.size(); ++i) {
-      if (plan_.items[i].sample != kDummy) return Broken("item ", i, " belongs to no sample and is no dummy");
+      if (plan_.items[i].sample != kDummy) return Broken("item ", i, " belongs to no sample and is not a dummy");
     }
     for (i = 0; i < plan_.items.size(); ++i) {
       if (!IsInItsPhase(plan_.items[i])) return Broken("item ", i, " is in a phase that does not encode it");
@@ -122,7 +122,7 @@ class Checker {
     if (plan_.phases.size() != job_.phases.size()) return Broken("it has ", plan_.phases.size(), " phases");
     const uint32_t multiple = std::max(1u, job_.microbatch.count_multiple);
     if (plan_.num_microbatches == 0 || plan_.num_microbatches % multiple != 0) {
-      return Broken(plan_.num_microbatches, " microbatches are no multiple of ", multiple);
+      return Broken(plan_.num_microbatches, " microbatches are not a multiple of ", multiple);
     }
     for (size_t p = 0; p < job_.phases.size(); ++p) {
       if (absl::Status status = CheckPhase(job_.phases[p], plan_.phases[p]); !status.ok()) {

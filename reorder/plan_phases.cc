@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "reorder/microbatch/bins.h"
 #include "reorder/microbatch/microbatches.h"
 #include "reorder/pipeline/pipeline_order.h"
+#include "reorder/pipeline/step_time.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -126,17 +128,24 @@ class PhasesPlanner {
       PlaceSamples();
     }
     EVENKEEL_RETURN_IF_ERROR(CheckCapacityOfLlm());
-    for (uint32_t least = 1; least > 0;) {
-      if (!IsPacked()) Split(least);
-      EVENKEEL_RETURN_IF_ERROR(Order());
-      for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
-      EVENKEEL_ASSIGN_OR_RETURN(least, MicrobatchesThatCapacitiesTake());
-    }
+    EVENKEEL_RETURN_IF_ERROR(FillMicrobatches(Level::kEachPhase));
+    if (ComparesSplits()) EVENKEEL_RETURN_IF_ERROR(TakeFastestSplit());
     Arrange();
     return std::move(planned_);
   }
 
  private:
+  // In what the microbatches of a rank are alike: in each phase, in the time of all phases together, or in the llm.
+  enum class Level { kEachPhase, kAllTogether, kLlm };
+
+  // Everything that the split into microbatches decides.
+  struct Filled {
+    uint32_t num_microbatches = 1;
+    std::vector<uint32_t> microbatch;              // [samples]
+    std::vector<std::vector<uint32_t>> item_rank;  // [encoders][items]
+    MethodsTaken methods;
+  };
+
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
 
   bool IsPacked() const { return !llm_.bin_begin.empty(); }
@@ -266,8 +275,69 @@ class PhasesPlanner {
     return static_cast<uint32_t>((std::max<uint64_t>(1, least) + multiple - 1) / multiple * multiple);
   }
 
+  // Microbatches, their order, and the ranks of the items.
+  absl::Status FillMicrobatches(Level level) {
+    for (uint32_t least = 1; least > 0;) {
+      if (!IsPacked()) Split(level, least);
+      EVENKEEL_RETURN_IF_ERROR(Order());
+      for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
+      EVENKEEL_ASSIGN_OR_RETURN(least, MicrobatchesThatCapacitiesTake());
+    }
+    return absl::OkStatus();
+  }
+
+  // Where the job describes its pipeline, its time tells which split is the better one. Padded microbatches are cut by
+  // their lengths alone, and microbatches of one sample in one way.
+  bool ComparesSplits() const {
+    const auto in_pipeline = [&](size_t e) { return pipeline_.ColumnOfEncoder(e).has_value(); };
+    bool has_encoder = false;
+    for (size_t e = 0; e < encoders_.size(); ++e) has_encoder |= in_pipeline(e);
+    const std::string& order = OrderAlgorithm();
+    return has_encoder && job_.pipeline.given && options_.compares_splits &&
+           !options_.microbatches_in_order && !IsPacked() && layout_.llm->batching == Batching::kPacked &&
+           pipeline_.num_stages() > 1 && order != "given" && order != "random" &&
+           planned_.num_microbatches > 1 && MostSamplesOfARank() > planned_.num_microbatches;
+  }
+
+  // Of all ways to level microbatches that take no more of them, that with the shortest simulated step; of equal ones the
+  // first.
+  absl::Status TakeFastestSplit() {
+    double fastest = StepTime();
+    for (const Level level : {Level::kAllTogether, Level::kLlm}) {
+      Filled before = Keep();
+      const absl::Status status = FillMicrobatches(level);
+      if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
+      const bool fits = status.ok() && planned_.num_microbatches <= before.num_microbatches;
+      const double time = fits ? StepTime() : fastest;
+      if (time < fastest) {
+        fastest = time;
+      } else {
+        Restore(std::move(before));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  double StepTime() const {
+    return PipelineStepTime(pipeline_, layout_, encoders_, planned_.num_microbatches, llm_);
+  }
+
+  Filled Keep() const {
+    Filled filled{.num_microbatches = planned_.num_microbatches, .microbatch = llm_.microbatch};
+    for (const EncoderUnits& units : encoders_) filled.item_rank.push_back(units.rank);
+    if (options_.methods != nullptr) filled.methods = *options_.methods;
+    return filled;
+  }
+
+  void Restore(Filled filled) {
+    planned_.num_microbatches = filled.num_microbatches;
+    llm_.microbatch = std::move(filled.microbatch);
+    for (size_t e = 0; e < encoders_.size(); ++e) encoders_[e].rank = std::move(filled.item_rank[e]);
+    if (options_.methods != nullptr) *options_.methods = std::move(filled.methods);
+  }
+
   // Into at least `least` microbatches a rank.
-  void Split(uint32_t least) {
+  void Split(Level level, uint32_t least) {
     SplitProblem problem{.num_ranks = layout_.llm_ranks.size(),
                          .rank = llm_.rank,
                          .tokens = llm_.tokens,
@@ -276,9 +346,12 @@ class PhasesPlanner {
                          .capacity_tokens = CapacityTokens(job_),
                          .least_count = least,
                          .count_multiple = job_.microbatch.count_multiple};
-    for (size_t e = 0; e < encoders_.size(); ++e) {
+    for (size_t e = 0; e < encoders_.size() && level == Level::kEachPhase; ++e) {
       if (RunsPerMicrobatch(e)) problem.co_balanced.push_back(encoders_[e].load_of_sample);
     }
+    const std::vector<Load> together =
+        level == Level::kAllTogether ? AsLoads(SecondsOfSamples()) : std::vector<Load>();
+    if (level == Level::kAllTogether) problem.cost = together;
     const std::vector<double> met_cost = IsDropIn() ? CostsOfSamples() : std::vector<double>();
     problem.met_cost = met_cost;
     reorder::Split split =
@@ -310,6 +383,22 @@ class PhasesPlanner {
     AddEncoderCosts(cost);
     return cost;
   }
+  // [samples] Forward and backward in all stages of the pipeline.
+  std::vector<double> SecondsOfSamples() const {
+    std::vector<double> seconds;
+    for (uint32_t tokens : llm_.tokens) {
+      seconds.push_back(pipeline_.Seconds(std::nullopt, CleanCost(layout_.llm->cost, tokens)));
+    }
+    for (size_t e = 0; e < encoders_.size(); ++e) {
+      if (!pipeline_.ColumnOfEncoder(e).has_value()) continue;
+      const EncoderUnits& units = encoders_[e];
+      for (size_t i = 0; i < units.item.size(); ++i) {
+        seconds[units.sample[i]] +=
+            pipeline_.Seconds(e, CleanCost(layout_.encoders[e]->cost, units.length[i]));
+      }
+    }
+    return seconds;
+  }
   std::vector<double> EncoderCostsOfSamples() const {
     std::vector<double> cost(llm_.tokens.size(), 0);
     AddEncoderCosts(cost);
@@ -332,13 +421,15 @@ class PhasesPlanner {
     return loads;
   }
 
+  const std::string& OrderAlgorithm() const {
+    return options_.microbatch_order.empty() ? job_.pipeline.order : options_.microbatch_order;
+  }
+
   absl::Status Order() {
     if (pipeline_.num_stages() == 1 || planned_.num_microbatches == 1) return absl::OkStatus();
-    const std::string& algorithm =
-        options_.microbatch_order.empty() ? job_.pipeline.order : options_.microbatch_order;
     return OrderForPipeline(pipeline_, layout_, encoders_,
-                            {.algorithm = algorithm, .seed = job_.seed + step_}, planned_.num_microbatches,
-                            llm_);
+                            {.algorithm = OrderAlgorithm(), .seed = job_.seed + step_},
+                            planned_.num_microbatches, llm_);
   }
 
   void PlaceItems(size_t e) {

@@ -39,6 +39,8 @@ struct PlanOptions {
   bool microbatches_in_order = false;
   // With pipeline stages: the algorithm of microbatch_order.h that orders the llm's microbatches; empty: the job's.
   std::string microbatch_order;
+  // With a section `pipeline`: of several ways to level a rank's microbatches take that with the shortest simulated step.
+  bool compares_splits = true;
   // Place samples by what the encoders have of them, as if every sample took the llm as long.
   bool llm_by_encoders = false;
   // Where nothing balances an encoder on ranks that the llm does not have, deal its items to them in turn.
