@@ -43,12 +43,12 @@ constexpr SampleClass kClasses[] = {
     {"CrudeSample", "", Medium::kText, "", "",
      "its samples are made by a cooker, which is Python of the trainer"},
     {"ImageSample", "", Medium::kText, "", "", "it has no text to train on"},
-    {"ImageClassificationSample", "", Medium::kText, "", "", "a label is no text to train on"},
+    {"ImageClassificationSample", "", Medium::kText, "", "", "a label is not text to train on"},
     {"InterleavedSample", "", Medium::kText, "", "", "its sequence is put together in Python"},
     {"SimilarityInterleavedSample", "", Medium::kText, "", "",
      "which text belongs to an image is decided in Python"},
     {"MultiChoiceVQASample", "", Medium::kText, "", "",
-     "choices and the number of the right one are no turns of a chat"},
+     "choices and the number of the right one are not turns of a chat"},
     {"VQAOCRSample", "", Medium::kText, "", "", "a sample has one text or one chat, and this class has both"},
 };
 
@@ -190,7 +190,7 @@ class FieldsReader {
       if (part.path.empty() && dataset::KindOf(part.suffix) == dataset::MemberKind::kMedia &&
           dataset::MediumOf(part.suffix) == out_.medium)
         continue;
-      return Refuse(line, absl::StrCat("field_map: '", ShortText(part.suffix), "' is no suffix of ",
+      return Refuse(line, absl::StrCat("field_map: '", ShortText(part.suffix), "' is not a suffix of ",
                                        std::string(MediumName(out_.medium)), " items"));
     }
     if (!out_.has_turns) {

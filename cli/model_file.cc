@@ -179,7 +179,7 @@ absl::StatusOr<GivenModel> FindModel(const std::string& name) {
   }
   if (!std::filesystem::exists(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", name, "' is no known model, model file, config.json or folder with one; the models are ",
+        "'", name, "' is not a known model, model file, config.json or folder with one; the models are ",
         advise::TrainingModelNames()));
   }
   EVENKEEL_ASSIGN_OR_RETURN(YamlFile file, YamlFile::Read(name));

@@ -37,7 +37,7 @@ constexpr Suffix kSuffixes[] = {
 absl::StatusOr<uint32_t> ParseRank(absl::string_view text) {
   uint32_t rank = 0;
   if (!IsDigits({text.data(), text.size()}) || !absl::SimpleAtoi(text, &rank) || rank > kMaxRank) {
-    return Invalid("'", ShortText({text.data(), text.size()}), "' is no rank from 0 to ", kMaxRank,
+    return Invalid("'", ShortText({text.data(), text.size()}), "' is not a rank, a whole number from 0 to ", kMaxRank,
                    "; a list of ranks looks like \"0-3,8\"");
   }
   return rank;
@@ -58,7 +58,7 @@ absl::StatusOr<Range> ParseRange(std::string_view text) {
   Range range;
   if (!IsDigits(first) || !IsDigits(last) || !absl::SimpleAtoi(View(first), &range.first) ||
       !absl::SimpleAtoi(View(last), &range.last)) {
-    return Invalid("'{", ShortText(text), "}' is no range; write {000..127}");
+    return Invalid("'{", ShortText(text), "}' is not a range; write {000..127}");
   }
   if (range.first > range.last) return Invalid("the range '{", ShortText(text), "}' runs backwards");
   bool padded = (first.size() > 1 && first[0] == '0') || (last.size() > 1 && last[0] == '0');

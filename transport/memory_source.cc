@@ -249,7 +249,7 @@ void MemorySource::TakeAnswers(const SessionPtr& session) {
       ++messages_dropped_;
       return Kill(session,
                   absl::UnavailableError(absl::StrCat(
-                      Where(*session), " was closed: the consumer sent what is no answer to a part")),
+                      Where(*session), " was closed: the consumer sent something that is not an answer to a part")),
                   Clock::time_point::min());
     }
     copied_bytes_ -= found->bytes.size();

@@ -312,7 +312,7 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
        "those of "
        "other formats are not, and the job has both; give apply or ignore"},
       {"[b.tar]", "['{2..1}']", "job.yaml:5: datasets[1].shards[0]: the range '{2..1}' runs backwards"},
-      {"[b.tar]", "['{a,b}']", "job.yaml:5: datasets[1].shards[0]: '{a,b}' is no range; write {000..127}"},
+      {"[b.tar]", "['{a,b}']", "job.yaml:5: datasets[1].shards[0]: '{a,b}' is not a range; write {000..127}"},
       {"[b.tar]", "['{0..1']",
        "job.yaml:5: datasets[1].shards[0]: '{0..1' has an unmatched brace; ranges look like {000..127}"},
       {"[b.tar]", "['{0..1000000}']",
@@ -417,7 +417,7 @@ TEST(JobErrors, Phases) {
       {"ranks: 0-7}", "ranks: \"0-7,3\"}", "job.yaml:9: phases[0].ranks: rank 3 is given twice"},
       {"ranks: 0-7}", "ranks: 7-0}", "job.yaml:9: phases[0].ranks: the ranks 7-0 run backwards"},
       {"ranks: 0-7}", "ranks: all}",
-       "job.yaml:9: phases[0].ranks: 'all' is no rank from 0 to 1048575; a list of ranks looks like "
+       "job.yaml:9: phases[0].ranks: 'all' is not a rank, a whole number from 0 to 1048575; a list of ranks looks like "
        "\"0-3,8\""},
       {"ranks: 0-7}", "ranks: 0-7, runs: once_per_step}",
        "job.yaml:9: phases[0].runs: belongs to encoder phases"},

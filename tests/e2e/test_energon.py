@@ -186,8 +186,8 @@ def datasets(tmp_path):
 @pytest.mark.parametrize("kind, words", [
     (("CaptioningSample", {"image": "png", "caption": "json[caption]"}), "JSON is read as a chat alone"),
     (("CaptioningSample", {"image": "png"}), "no 'caption', which CaptioningSample has"),
-    (("CaptioningSample", {"image": "png[0]", "caption": "txt"}), "'png' is no suffix of image items"),
-    (("CaptioningSample", {"image": "mp4", "caption": "txt"}), "'mp4' is no suffix of image items"),
+    (("CaptioningSample", {"image": "png[0]", "caption": "txt"}), "'png' is not a suffix of image items"),
+    (("CaptioningSample", {"image": "mp4", "caption": "txt"}), "'mp4' is not a suffix of image items"),
     (("CaptioningSample", {"image": "jpg", "caption": "txt"}), "it has no such medium"),
     (("TextSample", {"text": "txt"}), "Evenkeel reads the media png, all members that are media"),
     (("OCRSample", {"image": "png", "text": "txt", "words_boxes": "json[boxes]"}), "have no 'words_boxes' of OCRSample"),

@@ -39,11 +39,12 @@ class Stage:
     enter(microbatch)            the first chunk's input
     run(chunk, hidden, number)   a chunk's output, of its number over all stages; of the last one the loss
     shape(microbatch)            of what passes from chunk to chunk, float64
+    paced(work)                  does the work of a pass and returns its result
     """
 
-    def __init__(self, ranks, rank, chunks, enter, run, shape):
+    def __init__(self, ranks, rank, chunks, enter, run, shape, paced=lambda work: work()):
         self._ranks, self._stage, self._chunks = ranks, ranks.index(rank), chunks * len(ranks)
-        self._enter, self._run, self._shape = enter, run, shape
+        self._enter, self._run, self._shape, self._paced = enter, run, shape, paced
 
     def train(self, operations):
         """The sum of the losses."""
@@ -63,7 +64,7 @@ class Stage:
             hidden = self._enter(microbatch)
         else:
             hidden = self._receive(chunk, "F", microbatch).requires_grad_()
-        out = self._run(chunk, hidden, microbatch)
+        out = self._paced(lambda: self._run(chunk, hidden, microbatch))
         self._inputs[chunk, microbatch], self._outputs[chunk, microbatch] = hidden, out
         if chunk == self._chunks - 1:
             return out.item()
@@ -72,10 +73,8 @@ class Stage:
 
     def _backward(self, chunk, microbatch):
         hidden, out = self._inputs.pop((chunk, microbatch)), self._outputs.pop((chunk, microbatch))
-        if chunk == self._chunks - 1:
-            out.backward()
-        else:
-            out.backward(self._receive(chunk, "B", microbatch))
+        gradient = None if chunk == self._chunks - 1 else self._receive(chunk, "B", microbatch)
+        self._paced(lambda: out.backward(gradient))
         if chunk > 0:
             self._send(hidden.grad, chunk - 1, "B", microbatch)
 
