@@ -22,6 +22,7 @@
 #include "dataset/format/json.h"
 #include "dataset/format/mds_index.h"
 #include "dataset/format/media_file.h"
+#include "dataset/format/megatron.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/format/sample_scanner.h"
 #include "dataset/format/table.h"
@@ -36,9 +37,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxFilesListed = 1000000;
 constexpr char kExpected[] =
     "expected is a folder of WebDataset shards (tar files whose members are grouped by key, for example "
-    "00000042.jpg and 00000042.json), Parquet tables, MDS shards, JSON lines with media as files, texts, or "
-    "data of "
-    "Megatron-Energon (docs/datasets.md)";
+    "00000042.jpg and 00000042.json), Parquet tables, MDS shards, JSON lines with media as files, texts, "
+    "token files of Megatron-LM (.bin and .idx), or data of Megatron-Energon (docs/datasets.md)";
 
 // Ends of the names of what is read, the first that a folder has.
 struct Form {
@@ -50,9 +50,11 @@ const std::vector<Form>& Forms() {
     auto* forms =
         new std::vector<Form>{{{".tar"}, DataFormat::kWebDataset}, {{".parquet"}, DataFormat::kParquet},
                               {{".mds"}, DataFormat::kMds},        {{".jsonl", ".ndjson"}, DataFormat::kJson},
-                              {{".json"}, DataFormat::kJson},      {{".txt"}, DataFormat::kText}};
+                              {{".json"}, DataFormat::kJson},      {{".txt"}, DataFormat::kText},
+                              {{".bin"}, DataFormat::kMegatron}};
     for (Form& form : *forms) {
-      if (form.format == DataFormat::kParquet) continue;  // compressed in itself
+      if (form.format == DataFormat::kParquet) continue;   // compressed in itself
+      if (form.format == DataFormat::kMegatron) continue;  // never compressed
       const std::vector<std::string> plain = form.suffixes;
       for (const std::string& suffix : plain)
         for (const PackedEnd& packed : kPackedEnds)
@@ -74,6 +76,12 @@ bool Has(const std::string& name, const Form& form) {
   return !IsNote(name) &&
          std::any_of(form.suffixes.begin(), form.suffixes.end(),
                      [&](const std::string& suffix) { return absl::EndsWith(name, suffix); });
+}
+// Whether a shard has what belongs to it: .bin alone may be anything.
+bool IsComplete(const std::string& path, const Form& form) {
+  std::error_code ignored;
+  return form.format != DataFormat::kMegatron ||
+         fs::is_regular_file(dataset::MegatronIndexPath(path), ignored);
 }
 // Where rows may name their media from, below the folder of the shard or its parent.
 constexpr std::string_view kMediaFolders[] = {"images", "media", "image", "videos", "data"};
@@ -119,7 +127,8 @@ absl::StatusOr<Listed> List(const std::string& folder) {
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(folder, ": cannot be listed"));
   for (const Form& form : Forms()) {
     for (const std::string& name : listed.others)
-      if (Has(name, form)) listed.shards.push_back(name);
+      if (Has(name, form) && IsComplete((fs::path(folder) / name).string(), form))
+        listed.shards.push_back(name);
     listed.format = form.format;
     if (!listed.shards.empty()) break;
   }
@@ -196,7 +205,7 @@ absl::Status FindShards(const std::string& path, FoundDataset& out) {
   }
   if (!is_folder) {
     for (const Form& form : Forms()) {
-      if (!fs::is_regular_file(status) || !Has(path, form)) continue;
+      if (!fs::is_regular_file(status) || !Has(path, form) || !IsComplete(path, form)) continue;
       out.format = form.format;
       out.shards = {path};
       return absl::OkStatus();
@@ -340,6 +349,14 @@ class Looker {
 
   // Returns why the sample cannot be used.
   absl::Status Look(const std::string& shard, const dataset::ScannedSample& sample) {
+    if (sample.tokens != dataset::TextForm::kNone) {
+      EVENKEEL_ASSIGN_OR_RETURN(const std::string ids, Read(shard, sample.members[0]));
+      const absl::Status parsed = parser_.ParseTokens(ids, sample.tokens).status();
+      if (!parsed.ok()) return AddContext(parsed, "bad tokens");
+      ++out_.captions;
+      ++out_.forms["tokens"];
+      return absl::OkStatus();
+    }
     const dataset::SampleMember* json = nullptr;
     const dataset::SampleMember* text = nullptr;
     for (const dataset::SampleMember& member : sample.members) {

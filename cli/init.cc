@@ -60,6 +60,8 @@ std::string WhatShardsAre(DataFormat format) {
       return "MDS shards";
     case DataFormat::kText:
       return "texts, a sample a line";
+    case DataFormat::kMegatron:
+      return "token files of Megatron-LM";
   }
   return "";
 }

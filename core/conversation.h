@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct Conversation {
       {};                            // the descriptions of those offered, each JSON as templates write it
   std::vector<ToolCall> calls = {};  // of all turns, in order
   std::string_view documents = {};   // a list, JSON; empty: none
+  // The ids of a sample that is stored as tokens, all trained on; it has no turns. Empty: the sample is a text or a chat.
+  std::span<const uint32_t> tokens = {};
 };
 
 }  // namespace evenkeel

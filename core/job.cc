@@ -14,7 +14,7 @@
 namespace evenkeel {
 
 std::string_view FormatName(DataFormat format) {
-  constexpr std::string_view kNames[] = {"webdataset", "json", "parquet", "text", "mds"};
+  constexpr std::string_view kNames[] = {"webdataset", "json", "parquet", "text", "mds", "megatron"};
   return kNames[static_cast<size_t>(format)];
 }
 

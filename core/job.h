@@ -49,8 +49,9 @@ struct Cost {
   }
 };
 
-// What the files of a dataset are: tar archives, JSON with media as files, Parquet tables, lines of text, or MDS shards.
-enum class DataFormat : uint8_t { kWebDataset, kJson, kParquet, kText, kMds };
+// What the files of a dataset are: tar archives, JSON with media as files, Parquet tables, lines of text, MDS shards, or
+// tokens as Megatron-LM stores them.
+enum class DataFormat : uint8_t { kWebDataset, kJson, kParquet, kText, kMds, kMegatron };
 std::string_view FormatName(DataFormat format);
 
 // Names of a row's members, where the job gives other ones than the defaults. All are empty by default.

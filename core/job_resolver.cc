@@ -293,13 +293,14 @@ class Resolver {
     for (const char* end : {".json", ".jsonl", ".ndjson"})
       if (absl::EndsWithIgnoreCase(shard, end)) return DataFormat::kJson;
     if (absl::EndsWithIgnoreCase(shard, ".parquet")) return DataFormat::kParquet;
+    if (absl::EndsWith(shard, ".bin") || absl::EndsWith(shard, ".idx")) return DataFormat::kMegatron;
     return absl::EndsWithIgnoreCase(shard, ".txt") ? DataFormat::kText : DataFormat::kWebDataset;
   }
 
   absl::Status Format(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
     Words<DataFormat> words;
     for (DataFormat format : {DataFormat::kWebDataset, DataFormat::kJson, DataFormat::kParquet,
-                              DataFormat::kMds, DataFormat::kText})
+                              DataFormat::kMds, DataFormat::kText, DataFormat::kMegatron})
       words.emplace_back(FormatName(format), format);
     out.format = FormatOfName(out.shards.front());
     for (const std::string& shard : out.shards) {
@@ -310,6 +311,12 @@ class Resolver {
     }
     if (!in.format().empty()) {
       EVENKEEL_ASSIGN_OR_RETURN(out.format, Choose(path + ".format", in.format(), words));
+    }
+    for (const std::string& shard : out.shards) {
+      if (out.format != DataFormat::kMegatron || absl::EndsWith(shard, ".bin")) continue;
+      return Error(path + ".shards", "'", ShortText(shard.substr(shard.rfind('/') + 1)),
+                   "' does not end in .bin; of the format megatron ",
+                   "give X.bin, uncompressed, next to which X.idx is");
     }
     const bool has_rows = out.format == DataFormat::kJson || out.format == DataFormat::kParquet ||
                           out.format == DataFormat::kMds;

@@ -105,7 +105,7 @@ def jobs():
 
 
 def rows():
-    """The first byte: lines, a list, texts, a table, an MDS shard."""
+    """The first byte: lines, a list, texts, a table, an MDS shard, token files of Megatron-LM."""
     turns = [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "!"}]
     made = [{"image": "a/../b.jpg", "conversations": turns}, {"text": "t", "images": ["./1.jpg", {"path": "/folder/2.jpg"}]},
             {"prompt": "<image>?", "answer": "!", "image": "file:///folder/a.jpg"}]
@@ -116,6 +116,10 @@ def rows():
     for path in sorted((DATA / "tables").glob("*.parquet")):
         yield path.stem, b"\3" + path.read_bytes()
     yield "mds", b"\4" + mds_shard([[b"picture", b"null", b"one"], [b"", b'[{"role": "user", "content": "?"}]', b""]])
+    # The second byte: the size of the .bin. Documents of two sequences and of one, of each type.
+    for code, size in ((1, 1), (2, 1), (3, 2), (4, 4), (5, 8), (7, 4), (8, 2)):
+        lists = struct.pack("<3i", 2, 1, 3) + struct.pack("<3q", 0, 2 * size, 3 * size) + struct.pack("<3q", 0, 2, 3)
+        yield f"megatron-{code}", bytes([5, 6 * size]) + b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, 3, 3) + lists
 
 
 def mds_shard(rows):

@@ -23,6 +23,11 @@ inline bool MediaAreFiles(const DatasetSpec& dataset) {
          dataset.format == DataFormat::kMds;
 }
 
+// Whether what a shard contains also depends on other files: media, or the .idx of megatron.
+inline bool HasOtherFiles(const DatasetSpec& dataset) {
+  return MediaAreFiles(dataset) || dataset.format == DataFormat::kMegatron;
+}
+
 // The folder that media of the shard at `shard_path` are in: the job's, else that of the shard.
 std::string MediaFolder(const DatasetSpec& dataset, std::string_view shard_path);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +12,7 @@
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/sample_columns.h"
+#include "dataset/source/little_endian.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -151,6 +153,7 @@ void TextParser::Clear() {
   Emptied(parsed_.conversation.tools);
   Emptied(parsed_.conversation.calls);
   parsed_.conversation.documents = {};
+  parsed_.conversation.tokens = {};
   Emptied(parsed_.references);
   uint64_t written_bytes = 0;
   for (const std::string& text : written_) written_bytes += sizeof(std::string) + text.capacity();
@@ -196,6 +199,35 @@ absl::StatusOr<const ParsedText*> TextParser::ParsePlain(std::string_view text, 
     parsed_.references.push_back({medium, std::nullopt});
   }
   turn.spans.push_back({Medium::kText, text, 0});
+  return &parsed_;
+}
+
+absl::StatusOr<const ParsedText*> TextParser::ParseTokens(std::string_view bytes, TextForm form) {
+  const size_t width = form == TextForm::kI64Tokens                                   ? 8
+                       : form == TextForm::kI32Tokens                                 ? 4
+                       : form == TextForm::kI16Tokens || form == TextForm::kU16Tokens ? 2
+                                                                                      : 1;
+  const bool is_signed = form != TextForm::kU8Tokens && form != TextForm::kU16Tokens;
+  Clear();
+  Emptied(tokens_);
+  if (bytes.empty()) return absl::NotFoundError("no tokens");
+  if (bytes.size() % width != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(bytes.size(), " bytes are not a whole number of tokens of ", width, " bytes"));
+  }
+  tokens_.reserve(bytes.size() / width);
+  for (size_t at = 0; at < bytes.size(); at += width) {
+    const uint64_t bits = GetLittle(bytes.data() + at, static_cast<int>(width));
+    const size_t unused = 64 - 8 * width;
+    const int64_t id =
+        is_signed ? static_cast<int64_t>(bits << unused) >> unused : static_cast<int64_t>(bits);
+    if (id < 0 || id > std::numeric_limits<uint32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", at / width, " has the id ", id, "; ids are from 0 to 2^32 - 1"));
+    }
+    tokens_.push_back(static_cast<uint32_t>(id));
+  }
+  parsed_.conversation.tokens = tokens_;
   return &parsed_;
 }
 
@@ -269,6 +301,8 @@ absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces
   for (const ItemPlace& item : places.items) media_.push_back(item.facts.medium);
   if (places.text_form == TextForm::kPlain) {
     EVENKEEL_RETURN_IF_ERROR(ParsePlain(text, media_, limits).status());
+  } else if (AreTokens(places.text_form)) {
+    EVENKEEL_RETURN_IF_ERROR(ParseTokens(text, places.text_form).status());
   } else if (places.text_form == TextForm::kRow) {
     const FieldNames defaults;
     EVENKEEL_RETURN_IF_ERROR(

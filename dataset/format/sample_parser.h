@@ -75,6 +75,9 @@ class TextParser {
   // neither is there; otherwise as ParseChat.
   absl::StatusOr<const ParsedText*> ParseRow(std::string_view json, const FieldNames& fields,
                                              const Limits& limits);
+  // Ids of tokens. InvalidArgument: not a whole number of ids, or one that is negative or does not fit 32 bits. NotFound: there
+  // are none.
+  absl::StatusOr<const ParsedText*> ParseTokens(std::string_view bytes, TextForm form);
   // Parses any form for a sample of the index. DataLoss: its media differ from the recorded ones.
   absl::StatusOr<const Conversation*> ParseRecorded(const SamplePlaces& places, std::string_view text,
                                                     const Limits& limits);
@@ -98,6 +101,7 @@ class TextParser {
   std::deque<std::string> written_;                           // rewritten JSON, of which turns have views
   size_t num_written_ = 0;                                    // for this text
   std::vector<Medium> media_;                                 // of a recorded sample
+  std::vector<uint32_t> tokens_;                              // of the latest text
 };
 
 // The position in `members` of each item. `key`: the sample's, for references by full name. InvalidArgument:

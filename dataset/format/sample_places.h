@@ -24,8 +24,22 @@ struct ItemPlace {
   MediaFacts facts;
 };
 
-// kRow: a JSON object whose members are the sample, under names that the job may choose.
-enum class TextForm : uint8_t { kNone = 0, kPlain = 1, kJson = 2, kRow = 3 };
+// kRow: a JSON object whose members are the sample, under names that the job may choose. The last ones: ids of tokens, as
+// little-endian numbers of that type.
+enum class TextForm : uint8_t {
+  kNone = 0,
+  kPlain = 1,
+  kJson = 2,
+  kRow = 3,
+  kU8Tokens = 4,
+  kI8Tokens = 5,
+  kI16Tokens = 6,
+  kI32Tokens = 7,
+  kI64Tokens = 8,
+  kU16Tokens = 9,
+};
+inline constexpr TextForm kLastTextForm = TextForm::kU16Tokens;
+inline bool AreTokens(TextForm form) { return form >= TextForm::kU8Tokens; }
 
 struct SamplePlaces {
   uint32_t dataset = 0;

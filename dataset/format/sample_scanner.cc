@@ -7,6 +7,7 @@
 #include "core/failure.h"
 #include "dataset/format/line_scanner.h"
 #include "dataset/format/mds.h"
+#include "dataset/format/megatron.h"
 #include "dataset/format/shard_scanner.h"
 #include "dataset/format/table.h"
 
@@ -43,6 +44,8 @@ std::unique_ptr<SampleScanner> MakeScanner(const DatasetSpec& dataset, ByteSourc
       return MakeTableScanner(source, path, size, limits);
     case DataFormat::kMds:
       return MakeMdsScanner(dataset, source, path, size, limits);
+    case DataFormat::kMegatron:
+      return MakeMegatronScanner(source, source, path, size);
     case DataFormat::kWebDataset:
       break;
   }

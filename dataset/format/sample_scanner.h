@@ -36,6 +36,8 @@ struct ScannedSample {
   std::vector<SampleMember>
       members;          // in the order of the file; of a row its text, then its media if stored with it
   bool is_row = false;  // a JSON object whose members are the sample (TextParser::ParseRow)
+  TextForm tokens =
+      TextForm::kNone;  // of a sample whose only member is ids of tokens (TextParser::ParseTokens)
   std::string reason;   // empty: usable
   std::string detail;
 };

@@ -132,7 +132,7 @@ absl::StatusOr<PlaceRecord> PlacesReader::Read(uint64_t place) const {
   out.text_checksum = fields.Little(8);
   out.first_item = fields.Varint();
   uint64_t items = fields.Varint();
-  if (form > static_cast<uint8_t>(TextForm::kRow) || items > fields.remaining())
+  if (form > static_cast<uint8_t>(kLastTextForm) || items > fields.remaining())
     return file_->Damaged("bad record");
   out.text_form = static_cast<TextForm>(form);
   for (uint64_t i = 0; i < items; ++i) {

@@ -132,23 +132,23 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   const DatasetSpec& dataset = *shard.dataset;
   ShardEntry& entry = shard.entry;
   const std::string file_stamp = entry.stamp;
-  const bool media_are_files = MediaAreFiles(dataset);
+  const bool has_other_files = HasOtherFiles(dataset);
   const bool alike = shard.before && shard.before->facts_key == FactsKey(job, dataset) &&
                      builder.HasFiles(dataset, *shard.before, /*with_lengths=*/false);
-  std::string media;  // the stamp of media that are files
-  if (media_are_files && alike && !options.verify_content) {
+  std::string media;  // the stamp of the other files
+  if (has_other_files && alike && !options.verify_content) {
     EVENKEEL_ASSIGN_OR_RETURN(media, builder.MediaStamp(dataset, shard.path, *shard.before));
   }
-  if (media_are_files)
+  if (has_other_files)
     entry.stamp = media.empty() ? "" : absl::StrCat(file_stamp, std::string(kMediaMark), media);
   bool trusted =
       shard.before && !options.verify_content && !entry.stamp.empty() && shard.before->stamp == entry.stamp;
   if (trusted) {
     entry.content = shard.before->content;
-  } else if (shard.before && !media_are_files) {
+  } else if (shard.before && !has_other_files) {
     EVENKEEL_ASSIGN_OR_RETURN(entry.content, builder.HashShard(shard.path, entry.size));
   }
-  bool same = alike && (trusted || !media_are_files) && shard.before->content == entry.content;
+  bool same = alike && (trusted || !has_other_files) && shard.before->content == entry.content;
   if (same) {
     std::string stamp = std::move(entry.stamp);
     entry = *shard.before;
@@ -162,7 +162,7 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   } else {
     shard.done = Work::kRead;
     EVENKEEL_RETURN_IF_ERROR(builder.Read(dataset, shard.path, entry, &media));
-    entry.stamp = media_are_files ? absl::StrCat(file_stamp, std::string(kMediaMark), media) : file_stamp;
+    entry.stamp = has_other_files ? absl::StrCat(file_stamp, std::string(kMediaMark), media) : file_stamp;
   }
   // A shard that is written while it is read would get columns of two different contents.
   EVENKEEL_ASSIGN_OR_RETURN(uint64_t size, source.Size(shard.path));
@@ -170,12 +170,12 @@ absl::Status IndexBuilder::State::Build(Shard& shard) {
   if (size != entry.size || stamp != file_stamp) {
     return absl::UnavailableError(absl::StrCat(shard.path, ": the shard changed while it was read"));
   }
-  if (media_are_files && shard.done == Work::kRead) {
+  if (has_other_files && shard.done == Work::kRead) {
     EVENKEEL_ASSIGN_OR_RETURN(const std::string after, builder.MediaStamp(dataset, shard.path, entry));
     // Empty: media are missing, which the next run looks for again.
     if (!after.empty() && after != media) {
       return absl::UnavailableError(
-          absl::StrCat(shard.path, ": a file that it names changed while it was read"));
+          absl::StrCat(shard.path, ": another of its files changed while it was read"));
     }
   }
   return absl::OkStatus();

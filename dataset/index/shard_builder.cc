@@ -14,6 +14,7 @@
 #include "core/utf8.h"
 #include "dataset/format/items_of_sample.h"
 #include "dataset/format/media_file.h"
+#include "dataset/format/megatron.h"
 #include "dataset/format/sample_parser.h"
 #include "dataset/format/tar_reader.h"
 #include "dataset/source/unpacking_source.h"
@@ -194,13 +195,28 @@ absl::Status ShardBuilder::ReadText(SampleScanner& scanner, const SampleMember& 
   }
   text.bytes.resize(member.size);
   EVENKEEL_RETURN_IF_ERROR(scanner.ReadMember(member, std::as_writable_bytes(std::span(text.bytes))));
-  if (size_t bad = ValidUtf8Prefix(text.bytes); bad != text.bytes.size()) {
+  const size_t bad = AreTokens(place.text_form) ? text.bytes.size() : ValidUtf8Prefix(text.bytes);
+  if (bad != text.bytes.size()) {
     refusal = {"not UTF-8", absl::InvalidArgumentError(absl::StrCat("'", member.suffix, "', byte ", bad))};
     return absl::OkStatus();
   }
   place.text_offset = member.offset;
   place.text_size = member.size;
   place.text_checksum = ChecksumOf(std::as_bytes(std::span(text.bytes)));
+  return absl::OkStatus();
+}
+
+absl::Status ShardBuilder::FindTokens(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
+                                      SampleText& text, Refusal& refusal) const {
+  place.text_form = sample.tokens;
+  EVENKEEL_RETURN_IF_ERROR(ReadText(scanner, sample.members[0], place, text, refusal));
+  if (!refusal.reason.empty()) return absl::OkStatus();
+  const absl::StatusOr<const ParsedText*> parsed = text.parser.ParseTokens(text.bytes, sample.tokens);
+  if (parsed.ok()) {
+    text.conversation = &(*parsed)->conversation;
+  } else {
+    refusal = {"bad tokens", parsed.status()};
+  }
   return absl::OkStatus();
 }
 
@@ -379,7 +395,9 @@ absl::Status ShardBuilder::AddSample(const DatasetSpec& dataset, const std::stri
   SampleText text;
   Refusal refusal;
   EVENKEEL_RETURN_IF_ERROR(sample.is_row ? FindRow(dataset, shard_path, scanner, sample, place, text, refusal)
-                                         : FindItems(scanner, sample, place, text, refusal));
+                           : sample.tokens != TextForm::kNone
+                               ? FindTokens(scanner, sample, place, text, refusal)
+                               : FindItems(scanner, sample, place, text, refusal));
   if (!refusal.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
@@ -483,6 +501,7 @@ absl::StatusOr<std::unique_ptr<SampleScanner>> ShardBuilder::OpenShard(const Dat
                                                                        ShardContent& shard) {
   const std::string content = ContentOf(path);
   EVENKEEL_ASSIGN_OR_RETURN(const uint64_t packed_size, shard.Size(path));
+  if (dataset.format == DataFormat::kMegatron) return MakeMegatronScanner(shard, source_, path, packed_size);
   if (content == path) return MakeScanner(dataset, shard, path, packed_size, limits_);
   const absl::StatusOr<uint64_t> size = source_.Size(content);
   if (absl::IsDataLoss(size.status()) && KnownKind(size.status()) != FailureKind::kMachine)
@@ -496,6 +515,15 @@ absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& p
   ShardContent shard(source_, path, entry.size);
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<SampleScanner> scanner, OpenShard(dataset, path, shard));
   Columns columns;
+  if (dataset.format == DataFormat::kMegatron) {
+    // The .idx has a part of what the shard contains. Its stamp is that of before it is read.
+    const std::string index = MegatronIndexPath(path);
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string stamp, MegatronIndexStamp(path));
+    columns.media_stamps.Update(absl::StrCat(stamp, "\n"));
+    EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source_.Size(index));
+    EVENKEEL_ASSIGN_OR_RETURN(const Digest content, HashShard(index, size));
+    columns.media_content.Update(absl::StrCat(size, " ", content.Hex(), "\n"));
+  }
   for (;;) {
     std::unique_ptr<Expected> held;
     EVENKEEL_ASSIGN_OR_RETURN(const std::vector<ScannedSample> samples,
@@ -505,7 +533,7 @@ absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& p
       EVENKEEL_RETURN_IF_ERROR(AddSample(dataset, path, *scanner, sample, columns));
   }
   EVENKEEL_ASSIGN_OR_RETURN(entry.content, shard.Finish());
-  if (MediaAreFiles(dataset)) {
+  if (HasOtherFiles(dataset)) {
     Digester content;
     content.Update(absl::StrCat(entry.content.Hex(), " ", columns.media_content.Finish().Hex()));
     entry.content = content.Finish();
@@ -521,8 +549,21 @@ absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& p
   return StoreLengths(dataset, columns.lengths, entry);
 }
 
+absl::StatusOr<std::string> ShardBuilder::MegatronIndexStamp(const std::string& path) const {
+  absl::StatusOr<std::string> stamp = source_.Stamp(MegatronIndexPath(path));
+  if (!absl::IsNotFound(stamp.status())) return stamp;
+  return absl::NotFoundError(absl::StrCat(MegatronIndexPath(path), ": no such file; of the format megatron, ",
+                                          path, " needs it to find its documents"));
+}
+
 absl::StatusOr<std::string> ShardBuilder::MediaStamp(const DatasetSpec& dataset, const std::string& path,
                                                      const ShardEntry& entry) const {
+  if (dataset.format == DataFormat::kMegatron) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string stamp, MegatronIndexStamp(path));
+    Digester stamps;
+    stamps.Update(absl::StrCat(stamp, "\n"));
+    return stamps.Finish().Hex();
+  }
   EVENKEEL_ASSIGN_OR_RETURN(
       PlacesReader places,
       PlacesReader::Open(files_, cache_, ColumnPath(folder_, FileKind::kPlaces, entry.places_file)));

@@ -55,16 +55,18 @@ class ShardBuilder {
   // The digest of all bytes of a shard.
   absl::StatusOr<Digest> HashShard(const std::string& path, uint64_t size) const;
   // Reads the shard once and stores all three columns. `entry` has its name, size and stamp; its content is
-  // set here. If media are files of their own, the content covers theirs, and `media` is set to their MediaStamp as
-  // they were read.
+  // set here. If the shard has other files (HasOtherFiles), the content covers theirs, and `media` is set to their MediaStamp
+  // as they were read.
   absl::Status Read(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry,
                     std::string* media);
   // Stores lengths for this processor from stored places and facts and the shard's texts.
   absl::Status Remeasure(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry) const;
-  // Changes with every file that the stored places of `entry` name. Empty: a file is missing, now or when the shard
+  // Changes with every file that the stored places of `entry` name; of the format megatron with the .idx. Empty: a file is missing, now or when the shard
   // was read, so the shard has to be read.
   absl::StatusOr<std::string> MediaStamp(const DatasetSpec& dataset, const std::string& path,
                                          const ShardEntry& entry) const;
+  // Of the .idx of the shard at `path`.
+  absl::StatusOr<std::string> MegatronIndexStamp(const std::string& path) const;
   // Whether all files that `entry` names for this processor exist.
   bool HasFiles(const DatasetSpec& dataset, const ShardEntry& entry, bool with_lengths) const;
 
@@ -96,6 +98,9 @@ class ShardBuilder {
   // Finds text, conversation, items and media, without facts. OK with a reason set: excluded.
   absl::Status FindItems(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
                          SampleText& text, Refusal& refusal) const;
+  // The same for a sample that is stored as tokens.
+  absl::Status FindTokens(SampleScanner& scanner, const ScannedSample& sample, PlaceRecord& place,
+                          SampleText& text, Refusal& refusal) const;
   // The same for a row.
   absl::Status FindRow(const DatasetSpec& dataset, const std::string& shard_path, SampleScanner& scanner,
                        const ScannedSample& sample, PlaceRecord& place, SampleText& text,

@@ -354,6 +354,16 @@ absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec&
   return out;
 }
 
+// One more than the highest id: special tokens may be above the number of all tokens, with unused ids between.
+uint64_t VocabularyOf(const Tokenizer& tokenizer) {
+  uint64_t above = tokenizer.vocab_size();
+  for (const std::string& token : tokenizer.special_tokens()) {
+    const std::optional<int64_t> id = tokenizer.TokenToId(token);
+    if (id.has_value() && *id >= 0) above = std::max(above, static_cast<uint64_t>(*id) + 1);
+  }
+  return above;
+}
+
 class ChatSequenceBuilder : public SequenceBuilder {
  public:
   // `templated`: null if chats are of the style `chat`; else `chat` is for texts without turns.
@@ -371,6 +381,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
         has_loss_weights_(spec.loss_weights),
         max_text_bytes_(limits.max_text_bytes),
         max_llm_length_(limits.max_llm_length),
+        vocabulary_(VocabularyOf(*tokenizer_)),
         style_(std::move(style)) {}
 
   absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation, std::span<const SampleItem> items,
@@ -592,8 +603,30 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
+  // Ids that are in the data already, as they are.
+  absl::Status TakeTokens(std::span<const uint32_t> ids, std::span<const SampleItem> items,
+                          Tokens& out) const {
+    if (!items.empty()) return absl::InvalidArgumentError("a sample of tokens has no media");
+    out.Clear();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= vocabulary_) {
+        return absl::InvalidArgumentError(absl::StrCat("token ", i, " has the id ", ids[i],
+                                                       "; the tokenizer's are below ", vocabulary_,
+                                                       ". Is it the tokenizer that made the tokens?"));
+      }
+      for (const MediumMarks& marks : marks_.media) {
+        if (!marks.known || ids[i] != marks.placeholder) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat("token ", i, " has the id ", ids[i], ", the placeholder of a medium"));
+      }
+      out.Add(ids[i], true);
+    }
+    return Cut(out);
+  }
+
   absl::Status Tokenise(const Conversation& conversation, std::span<const SampleItem> items,
                         std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    if (!conversation.tokens.empty()) return TakeTokens(conversation.tokens, items, out);
     if (templated_ != nullptr && !conversation.plain)
       return TokeniseTemplated(conversation, items, placeholders, out);
     EVENKEEL_RETURN_IF_ERROR(CheckTools(conversation));
@@ -791,6 +824,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
   const bool truncates_, has_loss_weights_;
   const uint64_t max_text_bytes_;
   const uint64_t max_llm_length_;
+  const uint64_t vocabulary_;  // above every id
   const SequenceStyle style_;
 };
 

@@ -9,6 +9,8 @@
 // of assistant turns is trained, and the end token if the last turn is an assistant's. A conversation marked
 // plain is rendered in this style in any case, and all its text is trained.
 //
+// A sample that is stored as tokens is these tokens, all trained: nothing is written around them.
+//
 // A medium is its style's begin token, output_rows placeholders and its end token, or several such runs with
 // text between them; none of that is ever trained. The text of a sample cannot spell a special token or a
 // placeholder: docs/decisions/0003-text.md.

@@ -297,7 +297,10 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
        "job.yaml:5: datasets[1].shards: 'b.jsonl' looks like json, the first shard like webdataset; make two "
        "datasets, or give format"},
       {"[b.tar]", "[b], format: tar",
-       "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, mds, text"},
+       "job.yaml:5: datasets[1].format: 'tar' is not one of webdataset, json, parquet, mds, text, megatron"},
+      {"[b.tar]", "[b.idx]",
+       "job.yaml:5: datasets[1].shards: 'b.idx' does not end in .bin; of the format megatron give X.bin, "
+       "uncompressed, next to which X.idx is"},
       {"[b.tar]", "[b.tar], media: m",
        "job.yaml:5: datasets[1].media: belongs to the formats json, parquet and mds; the format is "
        "webdataset"},

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import random
 import shutil
+import struct
 import tarfile
 
 import pytest
@@ -153,6 +154,31 @@ def as_mds_by_gzip(folder, samples, tar):
     return as_mds(folder, samples, tar, "gz:3")
 
 
+def write_megatron(path, documents, code=4):
+    """X.bin and X.idx as Megatron-LM's IndexedDatasetBuilder writes them; a document is a list of sequences of ids."""
+    letter = {1: "B", 4: "i", 5: "q", 8: "H"}[code]
+    sequences = [sequence for document in documents for sequence in document]
+    ends = [0]
+    for document in documents:
+        ends.append(ends[-1] + len(document))
+    pointers = [0]
+    for sequence in sequences:
+        pointers.append(pointers[-1] + struct.calcsize(f"<{letter}") * len(sequence))
+    path.with_suffix(".bin").write_bytes(b"".join(struct.pack(f"<{len(sequence)}{letter}", *sequence) for sequence in sequences))
+    path.with_suffix(".idx").write_bytes(
+        b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(sequences), len(ends)) +
+        struct.pack(f"<{len(sequences)}i", *map(len, sequences)) + struct.pack(f"<{len(sequences)}q", *pointers[:-1]) +
+        struct.pack(f"<{len(ends)}q", *ends))
+
+
+def texts_with_tokens():
+    """Texts, and their ids by the Python package `tokenizers`, each with the end of a text."""
+    tokens = json.loads((harness.GOLDEN / "text" / "tokens.json").read_text())
+    cases = [case for case in tokens["cases"] if case.get("text") and case["ids"] and case.get("untrusted", case["ids"]) == case["ids"]]
+    end = 768  # <|endoftext|> of this tokenizer
+    return [case["text"] for case in cases], [case["ids"] + [end] for case in cases]
+
+
 def write_job(folder, dataset, extra=""):
     job = harness.write_job(folder / "job.yaml", [("data", "x", 1)], ranks=2, batch="{samples: 6}", extra=extra)
     line = next(line for line in job.read_text().splitlines() if "name: data" in line)
@@ -184,6 +210,43 @@ def test_every_format_delivers_the_same_bytes(tmp_path, made, write):
     steps, index = delivered(tmp_path, write(tmp_path, samples, tar))
     assert index["samples"] == SAMPLES and index["excluded"] == {}
     assert steps == expected
+
+
+@pytest.mark.parametrize("code", [4, 5, 8])
+def test_tokens_of_megatron_deliver_the_bytes_of_their_texts(tmp_path, code):
+    texts, ids = texts_with_tokens()
+    assert len(texts) > 10
+    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    write_megatron(tmp_path / "tokens", [[document[:2], document[2:]] if i % 3 == 0 else [document] for i, document in enumerate(ids)],
+                   code)
+    expected, index = delivered(tmp_path, 'shards: ["texts.jsonl"]')
+    assert index["samples"] == len(texts) and index["excluded"] == {}
+    steps, index = delivered(tmp_path, 'shards: ["tokens.bin"]')
+    assert index["samples"] == len(texts) and index["excluded"] == {}
+    assert index["llm_tokens"] == sum(map(len, ids)) and steps == expected
+
+
+def test_tokens_that_cannot_be_used_are_named(tmp_path):
+    write_megatron(tmp_path / "tokens", [[[1, 2, 3]]] * 20 + [[[1, -2]], [[1, 1000]], [[1, 774]], [[]]])
+    job = write_job(tmp_path, 'shards: ["tokens.bin"]')
+    index = json.loads(harness.run("index", "--job", job, "--json", "--max-excluded", "50%").stdout)
+    assert index["samples"] == 20
+    assert index["excluded"] == {"bad tokens": 1, "text refused by the processor": 2, "no text": 1}
+    refused = harness.run("index", "--job", job, "--max-excluded", "1%", check=False)
+    assert refused.returncode == 5 and "tokens.bin/20" in refused.stderr + refused.stdout
+    idx = (tmp_path / "tokens.idx").read_bytes()
+    (tmp_path / "tokens.idx").write_bytes(idx[:-1])
+    cut = harness.run("index", "--job", job, check=False)
+    assert cut.returncode == 5 and "its .idx: its lists need" in cut.stderr + cut.stdout
+    (tmp_path / "tokens.idx").write_bytes(idx[:17] + b"\7" + idx[18:])
+    floats = harness.run("index", "--job", job, check=False)
+    assert floats.returncode != 0 and "tokens.idx: values of type float32" in floats.stderr
+    (tmp_path / "tokens.idx").unlink()
+    missing = harness.run("index", "--job", job, check=False)
+    assert missing.returncode != 0 and "tokens.idx: no such file" in missing.stderr
+    for wrong, what in (("tokens.idx", ""), ("tokens", ", format: megatron"), ("tokens.bin.gz", "")):
+        refused = harness.run("index", "--job", write_job(tmp_path, f'shards: ["{wrong}"]{what}'), check=False)
+        assert refused.returncode == 2 and f"'{wrong}' does not end in .bin" in refused.stderr
 
 
 def test_mds_has_the_samples_that_its_own_library_reads(tmp_path):
@@ -282,7 +345,8 @@ def test_the_examples_run_on_data_of_their_form(tmp_path):
     (tmp_path / "data" / "vqa.json").write_text(
         json.dumps([{"question": "What?", "label": "A picture.", "picture": f"coco/{i}.jpg"} for i in range(4)]))
     (tmp_path / "data" / "train.txt").write_text("one\ntwo\n")
-    jobs = {"webdataset": 8, "json": 8, "text": 6}
+    write_megatron(tmp_path / "data" / "corpus_text_document", [[[1, 2, 3, 768]], [[4, 768]]])
+    jobs = {"webdataset": 8, "json": 8, "text": 6, "megatron": 2}
     if importlib.util.find_spec("pyarrow"):
         import pyarrow
         import pyarrow.parquet

@@ -10,6 +10,7 @@ import pytest
 
 import harness
 import media
+import test_formats
 
 CHATML_TEMPLATE = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content is string %}{{ message.content }}"
                    "{% else %}{% for part in message.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
@@ -202,6 +203,19 @@ def test_mds_shards_are_recognised_by_their_list_or_names(tmp_path, has_list):
     found = init(tmp_path, "--samples", "4").stdout
     assert "2 MDS shards" in found and "media with a caption 8" in found and "jpg 8" in found
     assert ("index.json" in (tmp_path / "job.yaml").read_text()) == has_list
+    assert "samples     8\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
+
+
+def test_token_files_are_recognised_by_their_pairs(tmp_path):
+    write_checkpoint(tmp_path / "model", template=None)
+    (tmp_path / "data").mkdir()
+    for number in range(2):
+        test_formats.write_megatron(tmp_path / "data" / f"corpus-{number}", [[[1, 2, 3]]] * 4)
+    (tmp_path / "data" / "alone.bin").write_bytes(b"no tokens")
+    found = init(tmp_path, "--samples", "4").stdout
+    assert "2 token files of Megatron-LM" in found and "tokens 8" in found
+    job = (tmp_path / "job.yaml").read_text()
+    assert "corpus-{0..1}.bin" in job and "alone.bin" not in job and "vision" not in job
     assert "samples     8\n" in harness.run("index", "--job", tmp_path / "job.yaml").stdout
 
 

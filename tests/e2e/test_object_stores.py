@@ -143,6 +143,26 @@ def test_every_format_is_read_from_a_store(tmp_path, objects, write):
         assert delivered(tmp_path, remote, server) == expected
 
 
+def test_token_files_are_read_from_a_store(tmp_path):
+    documents = [[[1 + i, 2, 3] * (1 + i % 5)] for i in range(24)]
+    test_formats.write_megatron(tmp_path / "a", documents[:12])
+    test_formats.write_megatron(tmp_path / "b", documents[12:])
+    expected = delivered(tmp_path, 'shards: ["a.bin", "b.bin"]')
+    (tmp_path / "tokens").mkdir()
+    for name in ("a.bin", "a.idx", "b.bin", "b.idx"):
+        shutil.copy(tmp_path / name, tmp_path / "tokens")
+    with ObjectServer(tmp_path, secret=SECRET) as server:
+        (tmp_path / "far").mkdir()
+        assert delivered(tmp_path / "far", 'shards: ["s3://tokens/*.bin"]', server) == expected
+        job = tmp_path / "far" / "job.yaml"
+        unchanged = {"read": 0, "unchanged": 2, "remeasured": 0, "damaged": 0}
+        assert json.loads(index_of(job, server).stdout)["shards"] == unchanged
+        # The .idx alone changes: two documents become one.
+        test_formats.write_megatron(tmp_path / "tokens" / "a", [documents[0] + documents[1], *documents[2:12]])
+        again = json.loads(index_of(job, server).stdout)
+        assert again["shards"] == {**unchanged, "read": 1, "unchanged": 1} and again["samples"] == 23
+
+
 def test_media_of_rows_are_indexed_many_at_a_time(tmp_path, objects):
     """Each by one request for its bytes, and one that sees that it did not change meanwhile."""
     tar = objects[0] / "photos" / "train" / "data-000.tar"

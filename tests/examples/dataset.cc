@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "dataset/format/json.h"
 #include "dataset/format/mds_shard.h"
+#include "dataset/format/megatron.h"
 #include "dataset/format/sample_scanner.h"
 #include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
@@ -38,6 +39,12 @@ void ReadCompressed(std::span<std::byte> out){
 absl::Status ReadMdsShard(ByteSource& source, const std::string& path, uint64_t size, uint64_t begin,
                           uint64_t max_text_bytes) {
 #include "examples/dataset/format/mds_shard.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ReadDocuments(ByteSource& bin, ByteSource& files, uint64_t size,
+                           void (*Use)(const ScannedSample&)) {
+#include "examples/dataset/format/megatron.h.inc"
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/text/positions.h"
 #include "tests/preprocess/text/golden.h"
@@ -93,6 +94,46 @@ TEST(SequenceBuilder, TrainsAllTextOfPlainSamplesAndTheirEnd) {
     bool text = sequence->input_ids[i] <= builder->pad_token();
     EXPECT_EQ(sequence->labels[i], text ? sequence->input_ids[i] : -100) << i;
   }
+}
+
+TEST(SequenceBuilder, TakesTokensAsTheyAreAndTrainsAllOfThem) {
+  const auto builder = Builder(Spec("chatml", "You are not in samples of tokens."));
+  const Tokenizer& tokenizer = builder->tokenizer();
+  const Ids ids = *tokenizer.Encode("A boat<|im_start|> and<|endoftext|>");
+  const std::vector<uint32_t> tokens(ids.begin(), ids.end());
+  const absl::StatusOr<Sequence> sequence = BuildOne(Spec(), {.tokens = tokens}, {}, {});
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(sequence->input_ids, ids);
+  Ids labels = ids;
+  labels[0] = -100;
+  EXPECT_EQ(sequence->labels, labels);
+  EXPECT_THAT(sequence->token_types, Each(0));
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(sequence->positions[i], static_cast<int64_t>(i));
+}
+
+TEST(SequenceBuilder, RefusesTokensThatTheTokenizerOrTheModelCannotHave) {
+  const auto builder = Builder(Spec());
+  Ids special;
+  for (const std::string& token : builder->tokenizer().special_tokens())
+    special.push_back(*builder->tokenizer().TokenToId(token));
+  const auto last = static_cast<uint32_t>(std::max<int64_t>(
+      builder->tokenizer().vocab_size() - 1, *std::max_element(special.begin(), special.end())));
+  const auto measured = [&](const SequenceBuilder& of, std::vector<uint32_t> tokens) {
+    return of.Measure({.tokens = tokens}, {}, {}).status();
+  };
+  EXPECT_TRUE(measured(*builder, {5, last}).ok());
+  const absl::Status beyond = measured(*builder, {5, last + 1});
+  EXPECT_TRUE(absl::IsInvalidArgument(beyond));
+  EXPECT_THAT(std::string(beyond.message()), HasSubstr(absl::StrCat("token 1 has the id ", last + 1)));
+  const auto placeholder = static_cast<uint32_t>(*builder->tokenizer().TokenToId("<|image_pad|>"));
+  EXPECT_THAT(std::string(measured(*builder, {placeholder}).message()), HasSubstr("placeholder of a medium"));
+  const Limits short_one{.max_llm_length = 3};
+  const auto strict = Builder(Spec(), short_one);
+  EXPECT_TRUE(absl::IsResourceExhausted(measured(*strict, {1, 2, 3, 4})));
+  ProcessorSpec cuts = Spec();
+  cuts.truncate = "text";
+  const std::vector<uint32_t> four = {1, 2, 3, 4};
+  EXPECT_EQ(Builder(cuts, short_one)->Measure({.tokens = four}, {}, {})->llm_length, 3u);
 }
 
 TEST(SequenceBuilder, WritesTextAroundItemsAndTokensAfterTheirLastRuns) {
