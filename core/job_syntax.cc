@@ -37,8 +37,8 @@ constexpr Suffix kSuffixes[] = {
 absl::StatusOr<uint32_t> ParseRank(absl::string_view text) {
   uint32_t rank = 0;
   if (!IsDigits({text.data(), text.size()}) || !absl::SimpleAtoi(text, &rank) || rank > kMaxRank) {
-    return Invalid("'", ShortText({text.data(), text.size()}), "' is not a rank, a whole number from 0 to ", kMaxRank,
-                   "; a list of ranks looks like \"0-3,8\"");
+    return Invalid("'", ShortText({text.data(), text.size()}), "' is not a rank, a whole number from 0 to ",
+                   kMaxRank, "; a list of ranks looks like \"0-3,8\"");
   }
   return rank;
 }

@@ -80,7 +80,8 @@ class Checker {
       }
     }
     for (; i < plan_.items.size(); ++i) {
-      if (plan_.items[i].sample != kDummy) return Broken("item ", i, " belongs to no sample and is not a dummy");
+      if (plan_.items[i].sample != kDummy)
+        return Broken("item ", i, " belongs to no sample and is not a dummy");
     }
     for (i = 0; i < plan_.items.size(); ++i) {
       if (!IsInItsPhase(plan_.items[i])) return Broken("item ", i, " is in a phase that does not encode it");

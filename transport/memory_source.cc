@@ -247,10 +247,11 @@ void MemorySource::TakeAnswers(const SessionPtr& session) {
     if (answer.kind != MemoryMessageKind::kTaken || !(*received)->handles.empty() ||
         !SameSecret(answer.secret, session->secret) || found == session->in_flight.end()) {
       ++messages_dropped_;
-      return Kill(session,
-                  absl::UnavailableError(absl::StrCat(
-                      Where(*session), " was closed: the consumer sent something that is not an answer to a part")),
-                  Clock::time_point::min());
+      return Kill(
+          session,
+          absl::UnavailableError(absl::StrCat(
+              Where(*session), " was closed: the consumer sent something that is not an answer to a part")),
+          Clock::time_point::min());
     }
     copied_bytes_ -= found->bytes.size();
     Finish(std::move(found->done), absl::OkStatus());

@@ -73,7 +73,8 @@ const JsonValue* ArrayOf(const JsonValue& shard, std::string_view key) {
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::StatusOr<MdsColumn> ColumnOf(const JsonValue& name, const JsonValue& encoding, const JsonValue& size) {
-  if (!name.is_string() || !encoding.is_string()) return NotColumns("a column's name or encoding is not text");
+  if (!name.is_string() || !encoding.is_string())
+    return NotColumns("a column's name or encoding is not text");
   MdsColumn column{.name = std::string(name.text), .encoding = std::string(encoding.text)};
   const bool is_number = size.kind == JsonValue::Kind::kNumber;
   if (!size.is_null() && !(is_number && absl::SimpleAtoi(View(size.text), &column.num_bytes)))

@@ -420,7 +420,8 @@ TEST(JobErrors, Phases) {
       {"ranks: 0-7}", "ranks: \"0-7,3\"}", "job.yaml:9: phases[0].ranks: rank 3 is given twice"},
       {"ranks: 0-7}", "ranks: 7-0}", "job.yaml:9: phases[0].ranks: the ranks 7-0 run backwards"},
       {"ranks: 0-7}", "ranks: all}",
-       "job.yaml:9: phases[0].ranks: 'all' is not a rank, a whole number from 0 to 1048575; a list of ranks looks like "
+       "job.yaml:9: phases[0].ranks: 'all' is not a rank, a whole number from 0 to 1048575; a list of ranks "
+       "looks like "
        "\"0-3,8\""},
       {"ranks: 0-7}", "ranks: 0-7, runs: once_per_step}",
        "job.yaml:9: phases[0].runs: belongs to encoder phases"},
