@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from small_training import Layer, cost_of, sum_gradients
 
 from evenkeel import fit as fits
 from evenkeel import plan, profile
@@ -30,28 +31,13 @@ RANKS, PER_RANK, LONGEST = 4, 10, 4096
 MAX_ERROR = 0.08
 
 
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before, self.after = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.project, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.wide, self.narrow = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        units, length, _ = x.shape
-        heads = self.project(self.before(x)).view(units, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(units, length, WIDTH))
-        return x + self.narrow(F.gelu(self.wide(self.after(x))))
-
-
 class Decoder(torch.nn.Module):
     """Tokens [units, length] -> the mean loss of predicting the next."""
 
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = torch.nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.layers = torch.nn.Sequential(*(Layer(WIDTH, HEADS) for _ in range(LAYERS)))
         self.head = torch.nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens):
@@ -86,8 +72,7 @@ def run_step(model, lengths):
     for length in lengths:
         model(tokens_of(int(length))).backward()
     worked = time.process_time() - begin
-    gradients = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in model.parameters()])
-    dist.all_reduce(gradients)
+    sum_gradients(model)
     return worked, time.perf_counter() - wall
 
 
@@ -106,10 +91,6 @@ def train(rank, port, steps, costs, results):
             if rank == 0 and step >= 0:
                 results.put((i, step, times.tolist()))
     dist.destroy_process_group()
-
-
-def cost_of(cost, lengths):
-    return sum(cost.get(term, 0) * lengths.astype(float) ** power for power, term in enumerate(("constant", "linear", "quadratic")))
 
 
 def compare(steps, fitted, port):

@@ -5,7 +5,7 @@
 A small model (a vision tower, a decoder of 8 layers, a head) is profiled in as many processes as train, costs are fitted to
 the profiles, and samples with pictures are planned by these costs. Then the processes train for some steps: all ranks alike,
 and as pipelines of four stages (1F1B). Every pass lasts `--slower` times its processor time, as if each process had a core of
-its own (paced.py). Prints the measured step, and what the planner's simulation of the same microbatches says: by the fitted
+its own (small_training.py). Prints the measured step, and what the planner's simulation of the same microbatches says: by the fitted
 costs, and by the time that each pass took, which leaves the schedule alone to be compared. Exit code 1 if a median ratio is off
 by more than a tenth. Needs torch 2.
 """
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests", "python"))
 import pipelines  # noqa: E402
-from paced import Paced  # noqa: E402
+from small_training import Layer, Paced, cost_of, sum_gradients  # noqa: E402
 
 from evenkeel import fit as fits  # noqa: E402
 from evenkeel import plan  # noqa: E402
@@ -35,23 +35,8 @@ MODULES, PASSES = ("vision", "layers", "head"), ("forward", "backward")
 MAX_ERROR = 0.1
 
 
-class Layer(torch.nn.Module):
-    def __init__(self, causal):
-        super().__init__()
-        self.causal = causal
-        self.before, self.after = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.project, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.wide, self.narrow = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        heads = self.project(self.before(x)).view(1, len(x), 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(*heads, is_causal=self.causal)
-        x = x + self.out(attended.transpose(1, 2).reshape(len(x), WIDTH))
-        return x + self.narrow(F.gelu(self.wide(self.after(x))))
-
-
 def layers(causal):
-    return torch.nn.Sequential(*(Layer(causal) for _ in range(LAYERS_PER_STAGE)))
+    return torch.nn.Sequential(*(Layer(WIDTH, HEADS, causal) for _ in range(LAYERS_PER_STAGE)))
 
 
 class Model(torch.nn.Module):
@@ -64,7 +49,10 @@ class Model(torch.nn.Module):
         self.head = torch.nn.Linear(WIDTH, VOCABULARY)
 
     def vision(self, length):
-        return self.tower(torch.ones(length, PATCH))
+        return self.tower(torch.ones(1, length, PATCH))[0]
+
+    def stage(self, number, hidden):
+        return self.stages[number](hidden[None])[0]
 
     def loss(self, hidden):
         logits = self.head(hidden)
@@ -99,8 +87,7 @@ class Times:
         self._passes = passes
 
     def of(self, module, a_pass, lengths):
-        cost, lengths = self._passes[module, a_pass], np.asarray(lengths, float)
-        return float(sum(cost[term] * (lengths ** power).sum() for power, term in enumerate(("constant", "linear", "quadratic"))))
+        return float(np.sum(cost_of(self._passes[module, a_pass], lengths)))
 
     def of_stages(self, a_pass, tokens, patches):
         """[STAGES] of a microbatch."""
@@ -132,7 +119,7 @@ def simulated(passes, pipelined):
 
 def profile(model, paced, repetitions=3):
     """{(module, pass): [lengths] median seconds}, in this process."""
-    runs = {"vision": lambda n, x: model.vision(n), "layers": lambda n, x: model.stages[0](x), "head": lambda n, x: model.loss(x)}
+    runs = {"vision": lambda n, x: model.vision(n), "layers": lambda n, x: model.stage(0, x), "head": lambda n, x: model.loss(x)}
     seconds = {(module, a_pass): [[] for _ in LENGTHS] for module in MODULES for a_pass in PASSES}
     for repetition in range(repetitions + 1):  # the first warms up
         for i in np.random.default_rng(repetition).permutation(len(LENGTHS)):
@@ -186,8 +173,7 @@ class Trainer:
                                     lambda chunk, hidden, m: self._chunk(chunk, hidden, tokens[mine[m]], patches[mine[m]]),
                                     lambda m: (int(tokens[mine[m]].sum()), WIDTH), paced=self._pass)
             stage.train(pipelines.one_f_one_b(self.stage, STAGES, len(mine)))
-        gradients = torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in self.model.parameters()])
-        dist.all_reduce(gradients)
+        sum_gradients(self.model)
         dist.barrier()
         return time.perf_counter() - begin
 
@@ -223,7 +209,7 @@ class Trainer:
             if length > 0:
                 rows = self.model.vision(int(length)).view(int(length) // 4, 4, WIDTH).mean(1)
                 parts[i] = torch.cat([rows, parts[i][len(rows):]])
-        parts = [self.model.stages[chunk](part) for part in parts]
+        parts = [self.model.stage(chunk, part) for part in parts]
         if chunk == STAGES - 1:
             return sum(self.model.loss(part) for part in parts)
         return torch.cat(parts).double()
