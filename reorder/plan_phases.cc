@@ -2,6 +2,7 @@
 #include "reorder/plan_phases.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -286,12 +287,10 @@ class PhasesPlanner {
     return absl::OkStatus();
   }
 
-  // Where the job describes its pipeline, its time tells which split is the better one. Padded microbatches are cut by
+  // Where the job describes its pipeline, the time of a step decides between splits. Padded microbatches are cut by
   // their lengths alone, and microbatches of one sample in one way.
   bool ComparesSplits() const {
-    const auto in_pipeline = [&](size_t e) { return pipeline_.ColumnOfEncoder(e).has_value(); };
-    bool has_encoder = false;
-    for (size_t e = 0; e < encoders_.size(); ++e) has_encoder |= in_pipeline(e);
+    const bool has_encoder = pipeline_.num_columns() > 1;
     const std::string& order = OrderAlgorithm();
     return has_encoder && job_.pipeline.given && options_.compares_splits &&
            !options_.microbatches_in_order && !IsPacked() && layout_.llm->batching == Batching::kPacked &&
@@ -349,9 +348,8 @@ class PhasesPlanner {
     for (size_t e = 0; e < encoders_.size() && level == Level::kEachPhase; ++e) {
       if (RunsPerMicrobatch(e)) problem.co_balanced.push_back(encoders_[e].load_of_sample);
     }
-    const std::vector<Load> together =
-        level == Level::kAllTogether ? AsLoads(SecondsOfSamples()) : std::vector<Load>();
-    if (level == Level::kAllTogether) problem.cost = together;
+    std::vector<Load> together;
+    if (level == Level::kAllTogether) problem.cost = together = AsLoads(SecondsOfSamples());
     const std::vector<double> met_cost = IsDropIn() ? CostsOfSamples() : std::vector<double>();
     problem.met_cost = met_cost;
     reorder::Split split =
@@ -380,7 +378,12 @@ class PhasesPlanner {
   std::vector<double> CostsOfSamples() const {
     std::vector<double> cost;
     for (uint32_t tokens : llm_.tokens) cost.push_back(CleanCost(layout_.llm->cost, tokens));
-    AddEncoderCosts(cost);
+    for (size_t e = 0; e < encoders_.size(); ++e) AddEncoderCosts(e, cost);
+    return cost;
+  }
+  std::vector<double> EncoderCostsOfSamples() const {
+    std::vector<double> cost(llm_.tokens.size(), 0);
+    for (size_t e = 0; e < encoders_.size(); ++e) AddEncoderCosts(e, cost);
     return cost;
   }
   // [samples] Forward and backward in all stages of the pipeline.
@@ -391,25 +394,16 @@ class PhasesPlanner {
     }
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (!pipeline_.ColumnOfEncoder(e).has_value()) continue;
-      const EncoderUnits& units = encoders_[e];
-      for (size_t i = 0; i < units.item.size(); ++i) {
-        seconds[units.sample[i]] +=
-            pipeline_.Seconds(e, CleanCost(layout_.encoders[e]->cost, units.length[i]));
-      }
+      AddEncoderCosts(e, seconds, [&](double cost) { return pipeline_.Seconds(e, cost); });
     }
     return seconds;
   }
-  std::vector<double> EncoderCostsOfSamples() const {
-    std::vector<double> cost(llm_.tokens.size(), 0);
-    AddEncoderCosts(cost);
-    return cost;
-  }
-  void AddEncoderCosts(std::vector<double>& cost) const {
-    for (size_t e = 0; e < encoders_.size(); ++e) {
-      const EncoderUnits& units = encoders_[e];
-      for (size_t i = 0; i < units.item.size(); ++i) {
-        cost[units.sample[i]] += CleanCost(layout_.encoders[e]->cost, units.length[i]);
-      }
+  // Adds `priced(cost)` of every item to its sample.
+  template <typename Priced = std::identity>
+  void AddEncoderCosts(size_t e, std::vector<double>& cost, const Priced& priced = {}) const {
+    const EncoderUnits& units = encoders_[e];
+    for (size_t i = 0; i < units.item.size(); ++i) {
+      cost[units.sample[i]] += priced(CleanCost(layout_.encoders[e]->cost, units.length[i]));
     }
   }
 

@@ -7,22 +7,19 @@
 
 #include "core/status.h"
 #include "reorder/loads.h"
+#include "reorder/pipeline/microbatch_costs.h"
 
 namespace evenkeel::reorder {
 namespace {
 
-// [columns][ranks * microbatches] forward costs, as if all items were kept with their samples.
-using MicrobatchCosts = std::vector<std::vector<double>>;
-
+// As if all items were kept with their samples.
 MicrobatchCosts CostsOf(const PipelineModel& model, const Layout& layout,
                         const std::vector<EncoderUnits>& encoders, const LlmUnits& llm,
                         uint32_t num_microbatches) {
   const size_t ranks = layout.llm_ranks.size();
   const auto batch = [&](uint32_t s) { return size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s]; };
-  BatchCosts of_llm(*layout.llm, ranks * num_microbatches, 1);
-  for (uint32_t s = 0; s < llm.rank.size(); ++s) of_llm.Add(batch(s), 0, llm.tokens[s]);
   MicrobatchCosts costs(model.num_columns(), std::vector<double>(ranks * num_microbatches, 0));
-  costs[0] = of_llm.Loads();
+  costs[0] = LlmCosts(layout, llm, num_microbatches);
   for (size_t e = 0; e < encoders.size(); ++e) {
     const std::optional<uint32_t> column = model.ColumnOfEncoder(e);
     if (!column.has_value()) continue;
@@ -64,14 +61,7 @@ class RankOrders {
 
  private:
   // [columns][microbatches]
-  MicrobatchCosts OfRank(size_t rank) const {
-    MicrobatchCosts costs;
-    for (const std::vector<double>& column : costs_) {
-      const auto begin = column.begin() + static_cast<ptrdiff_t>(rank * num_microbatches_);
-      costs.emplace_back(begin, begin + num_microbatches_);
-    }
-    return costs;
-  }
+  MicrobatchCosts OfRank(size_t rank) const { return CostsOfRank(costs_, rank, num_microbatches_); }
 
   // The pipelines of all ranks have the same schedule, which is laid out once.
   absl::StatusOr<std::vector<Order>> EachAlone() {

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "core/plan.h"
 #include "core/words.h"
 #include "tests/reorder/plain_mathematics.h"
 
@@ -84,6 +86,20 @@ inline std::vector<SampleLengths> DrawOmniTrace(uint64_t seed, size_t samples) {
   trace.reserve(samples);
   for (size_t i = 0; i < samples; ++i) trace.push_back(DrawOmniSample(random));
   return trace;
+}
+
+// A step of samples of at most `longest` llm tokens, with their pictures and videos alone.
+inline StepSamples DrawVisionStep(uint64_t seed, size_t count, uint32_t longest) {
+  Random random(seed);
+  StepSamples step{.step = seed};
+  while (step.lengths.size() < count) {
+    SampleLengths sample = DrawOmniSample(random);
+    std::erase_if(sample.items, [](const SampleItem& item) { return item.medium == Medium::kAudio; });
+    if (sample.llm_length > longest) continue;
+    step.refs.push_back({0, 0, step.refs.size()});
+    step.lengths.push_back(std::move(sample));
+  }
+  return step;
 }
 
 // Samples of one to five tiles of 1,024 patches and some text, as a model with tiles has them.

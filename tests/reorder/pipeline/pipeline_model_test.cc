@@ -36,19 +36,6 @@ PipelineModel ModelOf(const Job& job) {
   return PipelineModel(job, job.phases[0], encoders);
 }
 
-StepSamples DrawSamples(uint64_t seed, size_t count) {
-  Random random(seed);
-  StepSamples samples{.step = seed};
-  while (samples.lengths.size() < count) {
-    SampleLengths sample = DrawOmniSample(random);
-    std::erase_if(sample.items, [](const SampleItem& item) { return item.medium == Medium::kAudio; });
-    if (sample.llm_length > 16384) continue;
-    samples.refs.push_back({0, 0, samples.refs.size()});
-    samples.lengths.push_back(std::move(sample));
-  }
-  return samples;
-}
-
 // [columns][microbatches] of an llm rank, as the plan has placed items over the encoder's ranks.
 std::vector<std::vector<double>> CostsOf(const Job& job, const Plan& plan, uint32_t rank) {
   std::vector<std::vector<double>> costs(2, std::vector<double>(plan.num_microbatches, 0));
@@ -81,7 +68,7 @@ double TimeInOrder(const PipelineProblem& problem) {
 double ShareOfTheGain(const Job& job, const PipelineModel& true_pipeline, uint64_t seeds) {
   double gained = 0, possible = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    const StepSamples samples = DrawSamples(seed, 160);
+    const StepSamples samples = DrawVisionStep(seed, 160, 16384);
     const PipelineProblem given = true_pipeline.Problem(CostsOf(job, PlanOf(job, samples, "given"), 0));
     const PipelineProblem ours = true_pipeline.Problem(CostsOf(job, PlanOf(job, samples, ""), 0));
     EXPECT_GE(given.num_microbatches(), 8u);
@@ -130,7 +117,7 @@ TEST(PipelineModel, FourStagesOfTwoChunksEachAreInterleaved) {
   job.pipeline = {.given = true, .stages = 4, .chunks = {{{"vision", 1}, {"llm", 0.0625}}}};
   for (int c = 0; c < 7; ++c) job.pipeline.chunks.push_back({{"llm", 0.9375 / 7}});
   const PipelineModel model = ModelOf(job);
-  const Plan plan = PlanOf(job, DrawSamples(3, 160), "");
+  const Plan plan = PlanOf(job, DrawVisionStep(3, 160, 16384), "");
   EXPECT_EQ(plan.num_microbatches % 4, 0u);
   const PipelineProblem problem = model.Problem(CostsOf(job, plan, 0));
   EXPECT_TRUE(CheckPipeline(problem).ok());
@@ -158,7 +145,7 @@ TEST(PipelineModel, RanksThatShareEncodersAreFasterThanInTheGivenOrARandomOrder)
     return slowest;
   };
   for (uint64_t seed = 1; seed <= 5; ++seed) {
-    const StepSamples samples = DrawSamples(seed, 640);
+    const StepSamples samples = DrawVisionStep(seed, 640, 16384);
     const double ours = step_time(PlanOf(job, samples, ""));
     EXPECT_LT(ours, step_time(PlanOf(job, samples, "given"))) << seed;
     EXPECT_LT(ours, step_time(PlanOf(job, samples, "random"))) << seed;

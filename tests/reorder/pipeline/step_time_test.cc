@@ -37,49 +37,41 @@ double ByDefinition(const std::vector<double>& vision, const std::vector<double>
   return SimulatePipeline(problem, InOrder(static_cast<uint32_t>(llm.size()))).iteration_time;
 }
 
-double StepTimeOf(const Job& job, const LlmUnits& llm, const EncoderUnits& vision) {
+double StepTimeOf(const Job& job, const LlmUnits& llm, const EncoderUnits& vision,
+                  uint32_t num_microbatches = 2) {
   const std::vector<const PhaseSpec*> encoders = {&job.phases[1]};
   const auto layout = MakeLayout(job, job.phases[0], encoders);
   EXPECT_TRUE(layout.ok()) << layout.status();
   const PipelineModel model(job, job.phases[0], encoders);
-  return PipelineStepTime(model, *layout, {vision}, 2, llm);
+  return PipelineStepTime(model, *layout, {vision}, num_microbatches, llm);
+}
+
+// Four samples, on two ranks of two microbatches.
+LlmUnits FourSamples() { return {.tokens = {8, 6, 4, 2}, .rank = {0, 0, 1, 1}, .microbatch = {0, 1, 0, 1}}; }
+
+// Three items, of 5, 3 and 9.
+EncoderUnits ThreeItems(std::vector<uint32_t> sample, std::vector<uint32_t> rank) {
+  EncoderUnits vision;
+  vision.item = {0, 1, 2};
+  vision.sample = std::move(sample);
+  vision.length = {5, 3, 9};
+  vision.rank = std::move(rank);
+  return vision;
 }
 
 TEST(PipelineStepTime, IsThatOfTheSlowestRankWithItsOwnItems) {
-  LlmUnits llm{.tokens = {8, 6, 4, 2}, .rank = {0, 0, 1, 1}, .microbatch = {0, 1, 0, 1}};
-  EncoderUnits vision;
-  vision.item = {0, 1, 2};
-  vision.sample = {0, 1, 3};
-  vision.length = {5, 3, 9};
-  vision.rank = {0, 1, 1};  // the second item was moved to the other rank
+  // The second item was moved to the other rank.
+  const EncoderUnits vision = ThreeItems({0, 1, 3}, {0, 1, 1});
   const double first = ByDefinition({5, 0}, {8, 6}), second = ByDefinition({0, 3 + 9}, {4, 2});
-  EXPECT_DOUBLE_EQ(StepTimeOf(MakeJob({0, 1}), llm, vision), std::max(first, second));
+  EXPECT_DOUBLE_EQ(StepTimeOf(MakeJob({0, 1}), FourSamples(), vision), std::max(first, second));
   EXPECT_NE(first, second);
 }
 
 TEST(PipelineStepTime, EncodersApartCountWithTheirBusiestRank) {
-  LlmUnits llm{.tokens = {8, 6, 4, 2}, .rank = {0, 0, 1, 1}, .microbatch = {0, 1, 0, 1}};
-  EncoderUnits vision;
-  vision.item = {0, 1, 2};
-  vision.sample = {0, 2, 3};
-  vision.length = {5, 3, 9};
-  vision.rank = {0, 1, 2};  // of three
+  const EncoderUnits vision = ThreeItems({0, 2, 3}, {0, 1, 2});  // on three ranks
   const std::vector<double> busiest = {5, 9};
-  EXPECT_DOUBLE_EQ(StepTimeOf(MakeJob({7, 8, 9}), llm, vision),
+  EXPECT_DOUBLE_EQ(StepTimeOf(MakeJob({7, 8, 9}), FourSamples(), vision),
                    std::max(ByDefinition(busiest, {8, 6}), ByDefinition(busiest, {4, 2})));
-}
-
-StepSamples DrawSamples(uint64_t seed, size_t count) {
-  Random random(seed);
-  StepSamples samples{.step = seed};
-  while (samples.lengths.size() < count) {
-    SampleLengths sample = DrawOmniSample(random);
-    std::erase_if(sample.items, [](const SampleItem& item) { return item.medium == Medium::kAudio; });
-    if (sample.llm_length > 16384) continue;
-    samples.refs.push_back({0, 0, samples.refs.size()});
-    samples.lengths.push_back(std::move(sample));
-  }
-  return samples;
 }
 
 double StepTimeOf(const Job& job, const Plan& plan) {
@@ -97,10 +89,7 @@ double StepTimeOf(const Job& job, const Plan& plan) {
     vision.length.push_back(plan.items[i].lengths.cost_length);
     vision.rank.push_back(plan.items[i].place.rank);
   }
-  const std::vector<const PhaseSpec*> encoders = {&job.phases[1]};
-  const PipelineModel model(job, job.phases[0], encoders);
-  return PipelineStepTime(model, *MakeLayout(job, job.phases[0], encoders), {vision}, plan.num_microbatches,
-                          llm);
+  return StepTimeOf(job, llm, vision, plan.num_microbatches);
 }
 
 TEST(PipelineStepTime, ThePlannersSplitIsNeverSlowerThanOneSplit) {
@@ -110,7 +99,7 @@ TEST(PipelineStepTime, ThePlannersSplitIsNeverSlowerThanOneSplit) {
     job.microbatch.capacity_tokens = 16384;
     int faster = 0;
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-      const StepSamples samples = DrawSamples(seed, 160);
+      const StepSamples samples = DrawVisionStep(seed, 160, 16384);
       const auto plan = MakePlan(job, samples, {});
       const auto of_one_split = MakePlan(job, samples, {}, {.compares_splits = false});
       ASSERT_TRUE(plan.ok() && of_one_split.ok()) << plan.status() << of_one_split.status();
