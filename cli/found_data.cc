@@ -349,7 +349,7 @@ class Looker {
 
   // Returns why the sample cannot be used.
   absl::Status Look(const std::string& shard, const dataset::ScannedSample& sample) {
-    if (sample.tokens != dataset::TextForm::kNone) {
+    if (dataset::AreTokens(sample.tokens)) {
       EVENKEEL_ASSIGN_OR_RETURN(const std::string ids, Read(shard, sample.members[0]));
       const absl::Status parsed = parser_.ParseTokens(ids, sample.tokens).status();
       if (!parsed.ok()) return AddContext(parsed, "bad tokens");

@@ -65,9 +65,8 @@ struct FoundData {
 };
 
 // Looks at `path`: data of Energon; a folder with shards of a format that jobs have, or one shard. An MDS dataset with
-// its list comes first, then tar files, Parquet tables, MDS shards, JSON lines, JSON files, texts, and token files of Megatron-LM, if a folder has several;
-// they are in natural order of their names. Samples
-// come from some shards of each dataset, spread over all, and at most kMaxSamplesLookedAt of each. NotFound: no such path.
+// its list comes first, then tar files, Parquet tables, MDS shards, JSON lines, JSON files, texts, and token files of
+// Megatron-LM, if a folder has several; they are in natural order of their names. Samples come from some shards of each dataset, spread over all, and at most kMaxSamplesLookedAt of each. NotFound: no such path.
 // InvalidArgument: something else, with what it is taken for and what is expected; no usable sample; a sample whose content is not
 // what Energon makes of it. Errors of the file system.
 absl::StatusOr<FoundData> LookAtData(const std::string& path, const EnergonWishes& wishes,

@@ -21,14 +21,12 @@ constexpr uint64_t kValuesAtOnce = 1 << 14;
 struct TokenType {
   std::string_view name;
   TextForm form = TextForm::kNone;  // kNone: not of ids
-  uint64_t num_bytes = 0;
 };
 // By the code that X.idx has for it; 0 is not used.
-constexpr TokenType kTypes[] = {{"", TextForm::kNone, 0},           {"uint8", TextForm::kU8Tokens, 1},
-                                {"int8", TextForm::kI8Tokens, 1},   {"int16", TextForm::kI16Tokens, 2},
-                                {"int32", TextForm::kI32Tokens, 4}, {"int64", TextForm::kI64Tokens, 8},
-                                {"float64", TextForm::kNone, 8},    {"float32", TextForm::kNone, 4},
-                                {"uint16", TextForm::kU16Tokens, 2}};
+constexpr TokenType kTypes[] = {
+    {"", TextForm::kNone},           {"uint8", TextForm::kU8Tokens},  {"int8", TextForm::kI8Tokens},
+    {"int16", TextForm::kI16Tokens}, {"int32", TextForm::kI32Tokens}, {"int64", TextForm::kI64Tokens},
+    {"float64", TextForm::kNone},    {"float32", TextForm::kNone},    {"uint16", TextForm::kU16Tokens}};
 
 // A list of numbers in a file, read in order.
 class NumberList {
@@ -47,9 +45,7 @@ class NumberList {
           files_.ReadAt(path_, begin_ + width_ * at_, std::as_writable_bytes(std::span(bytes_))));
     }
     ++at_;
-    const uint64_t bits = GetLittle(bytes_.data() + width_ * within, static_cast<int>(width_));
-    const uint64_t unused = 64 - 8 * width_;
-    return static_cast<int64_t>(bits << unused) >> unused;
+    return GetLittleSigned(bytes_.data() + width_ * within, static_cast<int>(width_));
   }
 
  private:
@@ -111,10 +107,7 @@ class MegatronScanner : public RowScanner {
   // Sizes are compared with that of the file before anything of their size is read.
   absl::Status Open() {
     absl::StatusOr<uint64_t> size = files_.Size(index_path_);
-    if (absl::IsNotFound(size.status())) {
-      return absl::NotFoundError(absl::StrCat(index_path_, ": no such file; of the format megatron, ", path_,
-                                              " needs it to find its documents"));
-    }
+    if (absl::IsNotFound(size.status())) return NoMegatronIndex(path_);
     EVENKEEL_RETURN_IF_ERROR(size.status());
     if (*size < kHeaderBytes)
       return Damaged(absl::StrCat("shorter than its header of ", kHeaderBytes, " bytes"));
@@ -168,7 +161,7 @@ class MegatronScanner : public RowScanner {
     EVENKEEL_ASSIGN_OR_RETURN(const int64_t length, lists_->lengths.Next());
     EVENKEEL_ASSIGN_OR_RETURN(const int64_t pointer, lists_->pointers.Next());
     if (length < 0) return Damaged(absl::StrCat("sequence ", num_read_, " has ", length, " tokens"));
-    const uint64_t num_bytes = static_cast<uint64_t>(length) * type_.num_bytes;
+    const uint64_t num_bytes = static_cast<uint64_t>(length) * TokenBytes(type_.form);
     if (pointer < 0 || static_cast<uint64_t>(pointer) != end_) {
       return Damaged(absl::StrCat("sequence ", num_read_, " is at byte ", pointer,
                                   ", the one before it ends at byte ", end_));
@@ -196,6 +189,12 @@ std::string MegatronIndexPath(const std::string& bin_path) {
   std::string_view stem = bin_path;
   if (stem.ends_with(".bin")) stem.remove_suffix(4);
   return absl::StrCat(std::string(stem), ".idx");
+}
+
+absl::Status NoMegatronIndex(const std::string& bin_path) {
+  return absl::NotFoundError(absl::StrCat(MegatronIndexPath(bin_path),
+                                          ": no such file; of the format megatron, ", bin_path,
+                                          " needs it to find its documents"));
 }
 
 std::unique_ptr<SampleScanner> MakeMegatronScanner(ByteSource& bin, ByteSource& files,

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "dataset/format/sample_scanner.h"
 #include "dataset/source/byte_source.h"
 
@@ -26,6 +27,8 @@ namespace evenkeel::dataset {
 
 // "corpus.idx" of "corpus.bin".
 std::string MegatronIndexPath(const std::string& bin_path);
+// NotFound: that file is missing.
+absl::Status NoMegatronIndex(const std::string& bin_path);
 
 // The key of a sample is the number of its document, from 0. X.bin of `size` bytes is read from `bin`, X.idx from `files`;
 // both must outlive the scanner. Next returns in addition InvalidArgument: a type that is not of ids, or another version.

@@ -203,10 +203,7 @@ absl::StatusOr<const ParsedText*> TextParser::ParsePlain(std::string_view text, 
 }
 
 absl::StatusOr<const ParsedText*> TextParser::ParseTokens(std::string_view bytes, TextForm form) {
-  const size_t width = form == TextForm::kI64Tokens                                   ? 8
-                       : form == TextForm::kI32Tokens                                 ? 4
-                       : form == TextForm::kI16Tokens || form == TextForm::kU16Tokens ? 2
-                                                                                      : 1;
+  const int width = TokenBytes(form);
   const bool is_signed = form != TextForm::kU8Tokens && form != TextForm::kU16Tokens;
   Clear();
   Emptied(tokens_);
@@ -217,10 +214,8 @@ absl::StatusOr<const ParsedText*> TextParser::ParseTokens(std::string_view bytes
   }
   tokens_.reserve(bytes.size() / width);
   for (size_t at = 0; at < bytes.size(); at += width) {
-    const uint64_t bits = GetLittle(bytes.data() + at, static_cast<int>(width));
-    const size_t unused = 64 - 8 * width;
-    const int64_t id =
-        is_signed ? static_cast<int64_t>(bits << unused) >> unused : static_cast<int64_t>(bits);
+    const int64_t id = is_signed ? GetLittleSigned(bytes.data() + at, width)
+                                 : static_cast<int64_t>(GetLittle(bytes.data() + at, width));
     if (id < 0 || id > std::numeric_limits<uint32_t>::max()) {
       return absl::InvalidArgumentError(
           absl::StrCat("token ", at / width, " has the id ", id, "; ids are from 0 to 2^32 - 1"));

@@ -40,6 +40,23 @@ enum class TextForm : uint8_t {
 };
 inline constexpr TextForm kLastTextForm = TextForm::kU16Tokens;
 inline bool AreTokens(TextForm form) { return form >= TextForm::kU8Tokens; }
+// Bytes of an id; 0: not a form of tokens.
+constexpr int TokenBytes(TextForm form) {
+  switch (form) {
+    case TextForm::kU8Tokens:
+    case TextForm::kI8Tokens:
+      return 1;
+    case TextForm::kI16Tokens:
+    case TextForm::kU16Tokens:
+      return 2;
+    case TextForm::kI32Tokens:
+      return 4;
+    case TextForm::kI64Tokens:
+      return 8;
+    default:
+      return 0;
+  }
+}
 
 struct SamplePlaces {
   uint32_t dataset = 0;

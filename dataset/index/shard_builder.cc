@@ -394,10 +394,13 @@ absl::Status ShardBuilder::AddSample(const DatasetSpec& dataset, const std::stri
   PlaceRecord place;
   SampleText text;
   Refusal refusal;
-  EVENKEEL_RETURN_IF_ERROR(sample.is_row ? FindRow(dataset, shard_path, scanner, sample, place, text, refusal)
-                           : sample.tokens != TextForm::kNone
-                               ? FindTokens(scanner, sample, place, text, refusal)
-                               : FindItems(scanner, sample, place, text, refusal));
+  if (sample.is_row) {
+    EVENKEEL_RETURN_IF_ERROR(FindRow(dataset, shard_path, scanner, sample, place, text, refusal));
+  } else if (AreTokens(sample.tokens)) {
+    EVENKEEL_RETURN_IF_ERROR(FindTokens(scanner, sample, place, text, refusal));
+  } else {
+    EVENKEEL_RETURN_IF_ERROR(FindItems(scanner, sample, place, text, refusal));
+  }
   if (!refusal.reason.empty()) {
     columns.places.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
@@ -551,9 +554,7 @@ absl::Status ShardBuilder::Read(const DatasetSpec& dataset, const std::string& p
 
 absl::StatusOr<std::string> ShardBuilder::MegatronIndexStamp(const std::string& path) const {
   absl::StatusOr<std::string> stamp = source_.Stamp(MegatronIndexPath(path));
-  if (!absl::IsNotFound(stamp.status())) return stamp;
-  return absl::NotFoundError(absl::StrCat(MegatronIndexPath(path), ": no such file; of the format megatron, ",
-                                          path, " needs it to find its documents"));
+  return absl::IsNotFound(stamp.status()) ? NoMegatronIndex(path) : stamp;
 }
 
 absl::StatusOr<std::string> ShardBuilder::MediaStamp(const DatasetSpec& dataset, const std::string& path,

@@ -61,8 +61,8 @@ class ShardBuilder {
                     std::string* media);
   // Stores lengths for this processor from stored places and facts and the shard's texts.
   absl::Status Remeasure(const DatasetSpec& dataset, const std::string& path, ShardEntry& entry) const;
-  // Changes with every file that the stored places of `entry` name; of the format megatron with the .idx. Empty: a file is missing, now or when the shard
-  // was read, so the shard has to be read.
+  // Changes with every file that the stored places of `entry` name; of the format megatron with the .idx. Empty: a file is
+  // missing, now or when the shard was read, so the shard has to be read.
   absl::StatusOr<std::string> MediaStamp(const DatasetSpec& dataset, const std::string& path,
                                          const ShardEntry& entry) const;
   // Of the .idx of the shard at `path`.

@@ -17,6 +17,12 @@ uint64_t GetLittle(const Byte* bytes, int size) {
   for (int i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(bytes[i])) << (8 * i);
   return value;
 }
+// The same number with its sign.
+template <typename Byte>
+int64_t GetLittleSigned(const Byte* bytes, int size) {
+  const int unused = 64 - 8 * size;
+  return static_cast<int64_t>(GetLittle(bytes, size) << unused) >> unused;
+}
 
 // LEB128.
 inline void PutVarint(uint64_t value, std::string& out) {
