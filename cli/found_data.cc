@@ -252,7 +252,7 @@ class Looker {
       }
       absl::Status usable =
           sample->reason.empty()
-              ? (sample->is_row ? LookAtRow(shard, *sample, *scanner) : Look(shard, *sample))
+              ? (sample->is_row ? LookAtRow(shard, *sample, *scanner) : Look(*sample, *scanner))
               : absl::InvalidArgumentError(absl::StrCat(sample->reason, ": ", sample->detail));
       if (absl::IsUnavailable(usable)) return usable;
       if (absl::IsFailedPrecondition(usable))
@@ -268,11 +268,15 @@ class Looker {
 
  private:
   // The text of a member; Unavailable: it cannot be read.
-  absl::StatusOr<std::string> Read(const std::string& shard, const dataset::SampleMember& member) {
-    if (member.size > limits_.max_text_bytes) return absl::InvalidArgumentError("text too long");
-    std::string text(member.size, '\0');
-    const absl::Status read = source_->ReadAt(dataset::ContentOf(shard), member.offset,
-                                              std::as_writable_bytes(std::span(text.data(), text.size())));
+  absl::StatusOr<std::string> Read(const dataset::SampleMember& member, dataset::SampleScanner& scanner) {
+    const absl::StatusOr<uint64_t> size = scanner.SizeOf(member, limits_.max_text_bytes);
+    if (absl::IsDataLoss(size.status()))
+      return absl::InvalidArgumentError(absl::StrCat("damaged text: ", size.status().message()));
+    if (absl::IsResourceExhausted(size.status()) || (size.ok() && *size > limits_.max_text_bytes))
+      return absl::InvalidArgumentError("text too long");
+    if (!size.ok()) return absl::UnavailableError(size.status().message());
+    std::string text(*size, '\0');
+    const absl::Status read = scanner.ReadMember(member, std::as_writable_bytes(std::span(text)));
     if (!read.ok()) return absl::UnavailableError(read.message());
     return text;
   }
@@ -288,11 +292,7 @@ class Looker {
   // The same for a row.
   absl::Status LookAtRow(const std::string& shard, const dataset::ScannedSample& sample,
                          dataset::SampleScanner& scanner) {
-    const dataset::SampleMember& member = sample.members[0];
-    if (member.size > limits_.max_text_bytes) return absl::InvalidArgumentError("text too long");
-    std::string text(member.size, '\0');
-    const absl::Status read = scanner.ReadMember(member, std::as_writable_bytes(std::span(text)));
-    if (!read.ok()) return absl::UnavailableError(read.message());
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string text, Read(sample.members[0], scanner));
     std::string form = LookAtJson(text);
     const absl::StatusOr<const dataset::ParsedText*> row = parser_.ParseRow(text, FieldNames(), limits_);
     if (!row.ok()) return AddContext(row.status(), absl::IsNotFound(row.status()) ? "no text" : "bad JSON");
@@ -348,9 +348,9 @@ class Looker {
   }
 
   // Returns why the sample cannot be used.
-  absl::Status Look(const std::string& shard, const dataset::ScannedSample& sample) {
+  absl::Status Look(const dataset::ScannedSample& sample, dataset::SampleScanner& scanner) {
     if (dataset::AreTokens(sample.tokens)) {
-      EVENKEEL_ASSIGN_OR_RETURN(const std::string ids, Read(shard, sample.members[0]));
+      EVENKEEL_ASSIGN_OR_RETURN(const std::string ids, Read(sample.members[0], scanner));
       const absl::Status parsed = parser_.ParseTokens(ids, sample.tokens).status();
       if (!parsed.ok()) return AddContext(parsed, "bad tokens");
       ++out_.captions;
@@ -365,7 +365,7 @@ class Looker {
       if (kind == dataset::MemberKind::kText && text == nullptr) text = &member;
     }
     if (json != nullptr) {
-      EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(shard, *json));
+      EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(*json, scanner));
       const std::string form = LookAtJson(content);
       const absl::StatusOr<const dataset::ParsedText*> chat = parser_.ParseChat(content, limits_);
       if (chat.ok()) {
@@ -383,7 +383,7 @@ class Looker {
       if (!absl::IsNotFound(chat.status())) return AddContext(chat.status(), "bad JSON");
     }
     if (text == nullptr) return absl::InvalidArgumentError("no text: neither a text nor a chat");
-    EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(shard, *text));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(*text, scanner));
     if (content.empty()) return absl::InvalidArgumentError("no text: the text is empty");
     if (!IsUtf8(content)) return absl::InvalidArgumentError("not UTF-8: the text");
     const std::vector<size_t> items = dataset::PlainItems(sample.members);

@@ -5,6 +5,7 @@ Media are the golden files; shards, jobs, chats and addresses are written here. 
 same files every time.
 """
 
+import gzip
 import io
 import json
 import pathlib
@@ -57,6 +58,7 @@ def shard(form):
             ("a.txt", b"words"),
             ("a.0.jpg", b"\xff\xd8\xff" + bytes(600)),
             ("b.json", b'{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"!"}]}'),
+            ("b.0.png.gz", gzip.compress(b"\x89PNG" + bytes(300), mtime=0)),
             ("long/" + "n" * 150 + ".wav", bytes(1000)),
         ]:
             member = tarfile.TarInfo(name)

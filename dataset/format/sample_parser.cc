@@ -8,11 +8,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/packing.h"
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/sample_columns.h"
 #include "dataset/source/little_endian.h"
+#include "dataset/source/packed_member.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -104,6 +106,14 @@ bool Names(std::string_view reference, std::string_view key, std::string_view su
   size_t folder = key.rfind('/');
   std::string_view base = folder == std::string_view::npos ? key : key.substr(folder + 1);
   return stem == key || stem == base;
+}
+
+// A compressed member is also named with the end of its compression.
+bool NamesMember(std::string_view reference, std::string_view key, const SampleMember& member) {
+  if (Names(reference, key, member.suffix)) return true;
+  if (!IsPackedMember(member.offset)) return false;
+  const std::string lower = absl::AsciiStrToLower(absl::string_view(reference.data(), reference.size()));
+  return Names(reference.substr(0, WithoutPackedEnd(lower).size()), key, member.suffix);
 }
 
 absl::Status NoSuchMember(std::string_view name) {
@@ -249,7 +259,7 @@ absl::StatusOr<std::vector<size_t>> ResolveItems(std::span<const MediaReference>
     items[i] = members.size();
     if (!reference.name) continue;
     auto found = std::find_if(media.begin(), media.end(),
-                              [&](size_t m) { return Names(*reference.name, key, members[m].suffix); });
+                              [&](size_t m) { return NamesMember(*reference.name, key, members[m]); });
     if (found == media.end() && reference.from_field) {
       ++strangers[static_cast<size_t>(reference.medium)];
       continue;

@@ -31,9 +31,9 @@ namespace evenkeel::dataset {
 enum class MemberKind : uint8_t { kOther = 0, kText = 1, kJson = 2, kMedia = 3 };
 
 struct SampleMember {
-  std::string suffix;  // lower case
-  uint64_t offset = 0;
-  uint64_t size = 0;
+  std::string suffix;   // lower case
+  uint64_t offset = 0;  // in the shard, or an address of the format
+  uint64_t size = 0;    // in the shard: of a compressed member see SampleScanner::SizeOf
 };
 
 MemberKind KindOf(std::string_view suffix);

@@ -57,6 +57,12 @@ class SampleScanner {
   virtual absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) {
     return source_.ReadAt(path_, member.offset, out);
   }
+  // How many bytes ReadMember reads: of a compressed member what it decompresses to. ResourceExhausted: that is more than
+  // `max_bytes`; DataLoss: the member is damaged; errors of the source.
+  virtual absl::StatusOr<uint64_t> SizeOf(const SampleMember& member, uint64_t max_bytes) {
+    static_cast<void>(max_bytes);
+    return member.size;
+  }
   virtual bool damaged() const = 0;
 
  protected:

@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/failure.h"
+#include "core/packing.h"
 #include "core/status.h"
 #include "core/utf8.h"
+#include "dataset/source/packed_member.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -35,6 +37,20 @@ void ShardScanner::AddMember(const TarMember& member, std::string suffix, Scanne
     Refuse(member.refused == "name too long" ? "name too long" : "not a regular file",
            absl::StrCat(where, ": ", member.refused), sample);
   }
+  uint64_t offset = member.offset;
+  if (const std::string_view inner = WithoutPackedEnd(suffix);
+      inner.size() < suffix.size() && KindOf(inner) != MemberKind::kOther) {
+    const std::optional<uint64_t> address =
+        PackedMemberAddress(PackingOf(suffix), member.offset, member.size);
+    if (!address) {
+      Refuse(
+          "compressed member too large",
+          absl::StrCat(where, ": ", member.size, " bytes; at most 4 GiB, from the first 256 GiB of a shard"),
+          sample);
+    }
+    offset = address.value_or(0);
+    suffix.resize(inner.size());
+  }
   bool twice = std::any_of(sample.members.begin(), sample.members.end(),
                            [&](const SampleMember& other) { return other.suffix == suffix; });
   if (twice) Refuse("duplicate suffix", absl::StrCat(where, ": a second '", Printable(suffix), "'"), sample);
@@ -42,7 +58,7 @@ void ShardScanner::AddMember(const TarMember& member, std::string suffix, Scanne
     Refuse("too many members", absl::StrCat("more than ", max_members_), sample);
     return;
   }
-  if (sample.reason.empty()) sample.members.push_back({std::move(suffix), member.offset, member.size});
+  if (sample.reason.empty()) sample.members.push_back({std::move(suffix), offset, member.size});
 }
 
 absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
@@ -86,6 +102,16 @@ absl::StatusOr<std::optional<ScannedSample>> ShardScanner::Next() {
     return sample;
   }
   return sample;
+}
+
+absl::Status ShardScanner::ReadMember(const SampleMember& member, std::span<std::byte> out) {
+  return IsPackedMember(member.offset) ? ReadPackedMember(source_, path_, member.offset, out)
+                                       : SampleScanner::ReadMember(member, out);
+}
+
+absl::StatusOr<uint64_t> ShardScanner::SizeOf(const SampleMember& member, uint64_t max_bytes) {
+  return IsPackedMember(member.offset) ? UnpackedSize(source_, path_, member.offset, max_bytes)
+                                       : SampleScanner::SizeOf(member, max_bytes);
 }
 
 }  // namespace evenkeel::dataset

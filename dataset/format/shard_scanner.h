@@ -1,4 +1,5 @@
-// The samples of one shard by the WebDataset rule: consecutive members with the same key.
+// The samples of one shard by the WebDataset rule: consecutive members with the same key. A compressed member ("jpg.gz") is
+// the member inside ("jpg"), at an address (dataset/source/packed_member.h).
 //
 // A sample that breaks a rule has the reason for its exclusion. Damage of the archive ends the shard: it is
 // returned as a last sample with the reason "shard damaged" and the key of the sample in progress.
@@ -6,7 +7,9 @@
 // Thread safety: none; one scanner, one thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,6 +26,8 @@ class ShardScanner : public SampleScanner {
       : SampleScanner(source, path), reader_(source, path, size), max_members_(MaxMembers(limits)) {}
 
   absl::StatusOr<std::optional<ScannedSample>> Next() override;
+  absl::Status ReadMember(const SampleMember& member, std::span<std::byte> out) override;
+  absl::StatusOr<uint64_t> SizeOf(const SampleMember& member, uint64_t max_bytes) override;
   bool damaged() const override { return damaged_; }
 
  private:

@@ -11,6 +11,7 @@
 #include "core/failure.h"
 #include "core/status.h"
 #include "dataset/format/mds.h"
+#include "dataset/source/packed_member.h"
 #include "dataset/source/source_over.h"
 #include "dataset/source/store_source.h"
 #include "rust/table.h"
@@ -289,7 +290,7 @@ std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarRe
     source = MakeFetchAheadSource(std::move(source), reading.ahead, std::move(reading.cache));
   }
   source = MakeUnpackingSource(std::move(source), reading.unpack);
-  return MakeTableSource(MakeMdsSource(std::move(source)));
+  return MakeTableSource(MakeMdsSource(MakePackedMemberSource(std::move(source))));
 }
 
 }  // namespace evenkeel::dataset

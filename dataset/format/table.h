@@ -89,7 +89,7 @@ struct FarReading {
   UnpackOptions unpack;  // of compressed shards, wherever they are
 };
 
-// What a job's shards are read through: files, stores as `stores` has it, tables, MDS shards and compressed shards in both.
+// What a job's shards are read through: files, stores as `stores` has it, tables, MDS shards, compressed shards and members in both.
 std::unique_ptr<ByteSource> MakeShardSource(std::vector<StoreSpec> stores, FarReading reading = {});
 
 }  // namespace evenkeel::dataset

@@ -24,6 +24,7 @@
 #include "dataset/index/index_folder.h"
 #include "dataset/index/remaining_rows.h"
 #include "dataset/index/row_selection.h"
+#include "dataset/source/packed_member.h"
 #include "dataset/source/unpacking_source.h"
 
 namespace evenkeel::dataset {
@@ -54,19 +55,23 @@ absl::Status ReadIndexedAt(const std::string& content, const std::string& path, 
   for (int i = 0; i < 2; ++i) {
     read = source.ReadAt(content, offset, out);
     if (read.ok() && ChecksumOf(out) == checksum) return absl::OkStatus();
-    if (!read.ok() && !absl::IsOutOfRange(read)) return WithKind(read, FailureKind::kMachine);
+    // What a compressed member does not decompress to is other bytes.
+    const bool is_other = absl::IsDataLoss(read) && KnownKind(read) == FailureKind::kData;
+    if (!read.ok() && !absl::IsOutOfRange(read) && !is_other) return WithKind(read, FailureKind::kMachine);
     source.Forget(content);
   }
-  if (!read.ok()) {
+  if (absl::IsOutOfRange(read)) {
     // The file is truncated or being copied at this moment, so the bytes that are there prove nothing about
     // the rest.
     return WithKind(absl::UnavailableError(absl::StrCat(
                         read.message(), "; the file is shorter than when it was indexed: restore it")),
                     FailureKind::kMachine);
   }
+  ByteRange stored{.path = content, .offset = offset, .size = out.size()};
+  LocatePackedMember(stored);
   return WithKind(
       absl::FailedPreconditionError(absl::StrCat(
-          path, ": the ", out.size(), " bytes at byte ", offset,
+          path, ": the ", stored.size, " bytes at byte ", stored.offset,
           " differ from the indexed ones; the file was changed: restore it, or run 'evenkeel index "
           "--verify-content' and restart the stream")),
       FailureKind::kData);

@@ -187,13 +187,19 @@ absl::Status ShardBuilder::FindItems(SampleScanner& scanner, const ScannedSample
 
 absl::Status ShardBuilder::ReadText(SampleScanner& scanner, const SampleMember& member, PlaceRecord& place,
                                     SampleText& text, Refusal& refusal) const {
-  if (member.size > limits_.max_text_bytes) {
-    refusal = {"text too long",
-               absl::ResourceExhaustedError(
-                   absl::StrCat(member.size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes))};
+  const absl::StatusOr<uint64_t> size = scanner.SizeOf(member, limits_.max_text_bytes);
+  if (!size.ok()) {
+    if (!IsPermanent(size.status())) return size.status();
+    refusal = {absl::IsResourceExhausted(size.status()) ? "text too long" : "damaged text",
+               AddContext(size.status(), absl::StrCat("'", member.suffix, "'"))};
     return absl::OkStatus();
   }
-  text.bytes.resize(member.size);
+  if (*size > limits_.max_text_bytes) {
+    refusal = {"text too long", absl::ResourceExhaustedError(absl::StrCat(
+                                    *size, " bytes; limits.max_text_bytes is ", limits_.max_text_bytes))};
+    return absl::OkStatus();
+  }
+  text.bytes.resize(*size);
   EVENKEEL_RETURN_IF_ERROR(scanner.ReadMember(member, std::as_writable_bytes(std::span(text.bytes))));
   const size_t bad = AreTokens(place.text_form) ? text.bytes.size() : ValidUtf8Prefix(text.bytes);
   if (bad != text.bytes.size()) {
@@ -201,7 +207,7 @@ absl::Status ShardBuilder::ReadText(SampleScanner& scanner, const SampleMember& 
     return absl::OkStatus();
   }
   place.text_offset = member.offset;
-  place.text_size = member.size;
+  place.text_size = *size;
   place.text_checksum = ChecksumOf(std::as_bytes(std::span(text.bytes)));
   return absl::OkStatus();
 }
@@ -298,6 +304,17 @@ absl::Status ShardBuilder::FindFile(const DatasetSpec& dataset, const std::strin
 absl::StatusOr<MediaFacts> ShardBuilder::ProbeItem(SampleScanner& scanner, bool is_row, ItemPlace& item,
                                                    Refusal& refusal) {
   Medium medium = item.facts.medium;
+  if (item.file.empty()) {
+    const absl::StatusOr<uint64_t> size =
+        scanner.SizeOf({item.suffix, item.offset, item.size}, MaxBytes(medium, limits_));
+    if (!size.ok()) {
+      if (!IsPermanent(size.status())) return size.status();
+      refusal = {ProbeReason(medium, size.status()),
+                 AddContext(size.status(), absl::StrCat("'", item.suffix, "'"))};
+      return size.status();
+    }
+    item.size = *size;
+  }
   if (item.size > MaxBytes(medium, limits_)) {
     refusal.status = absl::ResourceExhaustedError(
         absl::StrCat("'", item.suffix, "': ", item.size, " bytes; limits.max_",

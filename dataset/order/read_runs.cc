@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "dataset/order/permutation.h"
 #include "dataset/source/mds_address.h"
+#include "dataset/source/packed_member.h"
 
 namespace evenkeel::dataset {
 namespace {
@@ -27,9 +28,13 @@ std::pair<uint64_t, uint64_t> ExtentOf(const SamplePlaces& places) {
   };
   ByteRange text{.path = "", .offset = places.text_offset, .size = places.text_size};
   LocateText(text);
+  LocatePackedMember(text);
   add(text.offset, text.size);
   for (const ItemPlace& item : places.items) {
-    if (item.file.empty()) add(item.offset, item.size);
+    if (!item.file.empty()) continue;
+    ByteRange stored{.path = "", .offset = item.offset, .size = item.size};
+    LocatePackedMember(stored);
+    add(stored.offset, stored.size);
   }
   return {begin, end};
 }
@@ -52,6 +57,7 @@ void ReadRuns::AddTo(const SampleRef& ref, const std::string& shard_path, ByteRa
   }
   ByteRange bytes = range;
   LocateText(bytes);
+  LocatePackedMember(bytes);
   if (run->shard_path != shard_path || bytes.offset < run->begin || bytes.offset + bytes.size > run->end)
     return;
   range.run_begin = run->begin;

@@ -15,7 +15,6 @@
 namespace evenkeel::dataset {
 namespace {
 
-constexpr uint64_t kInBytes = 4 << 20;
 constexpr size_t kOutBytes = 1 << 20;
 
 struct EndInflate {
@@ -51,15 +50,13 @@ class Gzip : public Decompressor {
   absl::Status Step(std::span<const std::byte> in, std::span<std::byte> out, size_t* taken,
                     size_t* given) override {
     if (is_complete_) {
-      // Another member, or zeros that fill a block.
+      // Another member, or zeros that fill a block, in any order, as Python's gzip reads them.
       const auto rest = std::ranges::find_if(in, [](std::byte byte) { return byte != std::byte{0}; });
       if (rest == in.end() || rest != in.begin()) {
-        has_padding_ = true;
         *taken = static_cast<size_t>(rest - in.begin());
         return absl::OkStatus();
       }
-      if (has_padding_ || ::inflateReset(stream_.get()) != Z_OK)
-        return absl::DataLossError("data after the end");
+      if (::inflateReset(stream_.get()) != Z_OK) return absl::DataLossError("data after the end");
       is_complete_ = false;
     }
     stream_->next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(in.data()));
@@ -79,7 +76,6 @@ class Gzip : public Decompressor {
  private:
   const Inflate stream_;
   bool is_complete_ = false;
-  bool has_padding_ = false;
 };
 
 class Frames : public Decompressor {
@@ -127,7 +123,7 @@ absl::Status Unpack(Packing packing, uint64_t size,
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<Decompressor> decompressor, MakeDecompressor(packing));
   std::vector<std::byte> in, out(kOutBytes);
   for (uint64_t at = 0; at < size; at += in.size()) {
-    in.resize(std::min(kInBytes, size - at));
+    in.resize(std::min(kUnpackPieceBytes, size - at));
     EVENKEEL_RETURN_IF_ERROR(read(at, in));
     std::span<const std::byte> rest(in);
     // What is decompressed may be more than the room for it: until no more comes, all of the input was used.

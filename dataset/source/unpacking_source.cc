@@ -32,7 +32,6 @@ namespace {
 // After the path of a compressed object. Normalised paths never contain kConfined.
 constexpr std::string_view kContentMark = "/./content";
 constexpr size_t kAtOnce = 4;
-constexpr uint64_t kPieceBytes = 4 << 20;
 
 std::optional<std::string> PackedPathOf(const std::string& path) {
   if (!path.ends_with(kContentMark)) return std::nullopt;
@@ -237,8 +236,8 @@ class UnpackingSource : public SourceOver {
     EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, files_->Size(packed));
     // A far object is fetched by many requests at once, as its source allows.
     std::vector<ByteRange> pieces;
-    for (uint64_t at = 0; at < size; at += kPieceBytes)
-      pieces.push_back({.path = packed, .offset = at, .size = std::min(kPieceBytes, size - at)});
+    for (uint64_t at = 0; at < size; at += kUnpackPieceBytes)
+      pieces.push_back({.path = packed, .offset = at, .size = std::min(kUnpackPieceBytes, size - at)});
     const std::unique_ptr<Expected> expected = files_->Expect(std::move(pieces), 0);
     const absl::Status status = Unpack(
         PackingOf(packed), size,

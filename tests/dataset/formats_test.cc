@@ -12,6 +12,7 @@
 #include "dataset/format/media_file.h"
 #include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
+#include "dataset/format/tar_reader.h"
 #include "dataset/index/index.h"
 #include "dataset/index/index_builder.h"
 #include "tests/dataset/support.h"
@@ -81,6 +82,29 @@ DatasetSpec AsWebDataset(const TempFolder& folder) {
     tar += TarFile(absl::StrCat(i, ".json"), json);
   }
   return {.name = "data", .shards = {folder.Write("data.tar", tar + TarEnd())}};
+}
+
+// Each member compressed by itself, under the names that the texts have for what is inside.
+DatasetSpec AsPackedMembers(const TempFolder& folder, const std::string& end,
+                            std::string (*compress)(const std::string&)) {
+  const DatasetSpec plain = AsWebDataset(folder);
+  auto source = MakeFileSource();
+  const std::string& path = plain.shards[0];
+  TarReader reader(*source, path, *source->Size(path));
+  std::string tar;
+  for (auto member = reader.Next(); member.ok() && member->has_value(); member = reader.Next()) {
+    const std::string bytes = ReadFile(path).substr((*member)->offset, (*member)->size);
+    tar += TarFile((*member)->name + end, compress(bytes));
+  }
+  return {.name = "data", .shards = {folder.Write("packed.tar", tar + TarEnd())}};
+}
+DatasetSpec AsMembersGz(const TempFolder& folder) { return AsPackedMembers(folder, ".gz", &Gzip); }
+DatasetSpec AsMembersZst(const TempFolder& folder) { return AsPackedMembers(folder, ".zst", &Zstd); }
+// And the whole once more.
+DatasetSpec AsMembersGzInTarGz(const TempFolder& folder) {
+  DatasetSpec dataset = AsMembersGz(folder);
+  dataset.shards = {folder.Write("packed.tar.gz", Gzip(ReadFile(dataset.shards[0])))};
+  return dataset;
 }
 
 DatasetSpec AsJsonLines(const TempFolder& folder) {
@@ -240,7 +264,9 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"JsonList", &AsJsonList}, std::pair{"Parquet", &AsParquet},
                       std::pair{"ParquetWithZstd", &AsParquetWithZstd}, std::pair{"Mds", &AsMds},
                       std::pair{"TarGz", &AsTarGz}, std::pair{"TarZst", &AsTarZst},
-                      std::pair{"JsonLinesGz", &AsJsonLinesGz}, std::pair{"MdsZstd", &AsMdsZstd}),
+                      std::pair{"JsonLinesGz", &AsJsonLinesGz}, std::pair{"MdsZstd", &AsMdsZstd},
+                      std::pair{"MembersGz", &AsMembersGz}, std::pair{"MembersZst", &AsMembersZst},
+                      std::pair{"MembersGzInTarGz", &AsMembersGzInTarGz}),
     [](const auto& info) { return info.param.first; });
 
 TEST(CompressedShard, IsPinnedByTheObjectAndDamagedAsAWhole) {

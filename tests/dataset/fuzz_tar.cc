@@ -1,11 +1,14 @@
-// Any bytes as a shard: the scanner ends, and every member lies within the shard.
+// Any bytes as a shard: the scanner ends, every member lies within the shard, and a compressed one is read as it was measured.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "dataset/format/shard_scanner.h"
+#include "dataset/source/packed_member.h"
 
 namespace {
+
+constexpr uint64_t kMaxUnpackedBytes = 1 << 20;
 
 class OneObject : public evenkeel::dataset::ByteSource {
  public:
@@ -47,7 +50,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!sample.ok()) std::abort();
     if (!sample->has_value()) return 0;
     for (const auto& member : (*sample)->members) {
-      if (member.offset > bytes.size() || member.size > bytes.size() - member.offset) std::abort();
+      evenkeel::dataset::ByteRange range{.path = "", .offset = member.offset, .size = member.size};
+      evenkeel::dataset::LocatePackedMember(range);
+      if (range.offset > bytes.size() || range.size > bytes.size() - range.offset) std::abort();
+      if (!evenkeel::dataset::IsPackedMember(member.offset)) continue;
+      const auto unpacked = scanner.SizeOf(member, kMaxUnpackedBytes);
+      if (!unpacked.ok()) continue;
+      if (*unpacked > kMaxUnpackedBytes) std::abort();
+      std::vector<std::byte> out(*unpacked);
+      if (!scanner.ReadMember(member, out).ok()) std::abort();
     }
   }
 }

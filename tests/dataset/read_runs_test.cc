@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dataset/source/mds_address.h"
+#include "dataset/source/packed_member.h"
 #include "tests/dataset/support.h"
 
 namespace evenkeel::dataset {
@@ -76,6 +77,25 @@ TEST(ReadRuns, AreTheBlocksPartOfTheShard) {
       EXPECT_EQ(range.runs, 3u);
     }
   }
+}
+
+TEST(ReadRuns, HaveTheStoredBytesOfCompressedMembers) {
+  std::vector<SamplePlaces> all(2);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].shard_path = "s3://b/a.tar";
+    all[i].text_offset = 1024 + 4096 * i;
+    all[i].text_size = 70;
+    const auto address = PackedMemberAddress(Packing::kGzip, 2048 + 4096 * i, 700);
+    all[i].items.push_back({.offset = *address, .size = 30000});
+  }
+  const PlacesIndex index(all);
+  Job job;
+  job.order = {.shuffle = Shuffle::kBlocked, .block_samples = 2, .window_blocks = 3};
+  const ReadRuns runs(job, index);
+  ByteRange range = RangeOf(all[1].shard_path, all[1].items[0]);
+  runs.AddTo({.dataset = 0, .index = 1}, all[1].shard_path, range);
+  EXPECT_EQ(range.run_begin, 1024u);
+  EXPECT_EQ(range.run_end, 2048u + 4096 + 700);
 }
 
 TEST(ReadRuns, HaveTheBytesThatTextsOfMdsShardsAreMadeOf) {

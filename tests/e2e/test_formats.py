@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import io
 import json
 import random
 import shutil
@@ -72,6 +73,19 @@ def as_tar(folder, samples, tar):
 def as_gzipped_tar(folder, samples, tar):
     (folder / "data.tar.gz").write_bytes(gzip.compress(tar.read_bytes()))
     return 'shards: ["data.tar.gz"]'
+
+
+def as_gzipped_members(folder, samples, tar):
+    """Each of several gzip members with zeros between them, as Python's gzip reads it."""
+    with tarfile.open(tar) as source, tarfile.open(folder / "data.tar", "w") as out:
+        for member in source:
+            data = source.extractfile(member).read()
+            packed = gzip.compress(data[:50]) + bytes(9) + gzip.compress(data[50:]) + bytes(3)
+            assert gzip.decompress(packed) == data
+            packed_member = tarfile.TarInfo(member.name + ".gz")
+            packed_member.size = len(packed)
+            out.addfile(packed_member, io.BytesIO(packed))
+    return 'shards: ["data.tar"]'
 
 
 def as_gzipped_lines(folder, samples, tar):
@@ -202,8 +216,8 @@ def made(tmp_path_factory):
     return tar, samples_of(tar), delivered(folder, as_tar(folder, [], tar))
 
 
-@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet, as_mds, as_gzipped_tar, as_gzipped_lines, as_mds_by_zstd,
-                                   as_mds_by_gzip])
+@pytest.mark.parametrize("write", [as_json_lines, as_json_list, as_parquet, as_mds, as_gzipped_tar, as_gzipped_members, as_gzipped_lines,
+                                   as_mds_by_zstd, as_mds_by_gzip])
 def test_every_format_delivers_the_same_bytes(tmp_path, made, write):
     tar, samples, (expected, index) = made
     assert index["samples"] == SAMPLES

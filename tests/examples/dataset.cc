@@ -16,6 +16,7 @@
 #include "dataset/order/recent_windows.h"
 #include "dataset/source/disk_cache.h"
 #include "dataset/source/fetch_ahead.h"
+#include "dataset/source/packed_member.h"
 #include "dataset/source/store_source.h"
 #include "dataset/source/unpacking_source.h"
 
@@ -32,8 +33,13 @@ absl::Status ScanSamples(const Job& job, ByteSource& source, const std::string& 
   return absl::OkStatus();
 }
 
-void ReadCompressed(std::span<std::byte> out){
+void ReadCompressed(std::span<std::byte> out) {
 #include "examples/dataset/source/unpacking_source.h.inc"
+}
+
+void ReadMemberOfTar(ByteSource& source, const std::string& path, const TarMember& member,
+                     const Limits& limits, std::span<std::byte> out){
+#include "examples/dataset/source/packed_member.h.inc"
 }
 
 absl::Status ReadMdsShard(ByteSource& source, const std::string& path, uint64_t size, uint64_t begin,
