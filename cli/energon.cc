@@ -288,11 +288,8 @@ absl::StatusOr<std::vector<FoundDataset>> EnergonDatasets(const std::string& pat
     if (!dataset.ok()) return AddContext(dataset.status(), leaf.where);
     if (blend.shares == Shares::kWeights) dataset->weight = absl::StrFormat("%.10g", leaf.share);
     if (blend.shares == Shares::kRepetitions) {
-      dataset->weight = absl::StrFormat("%.10g", leaf.share * static_cast<double>(samples));
-      dataset->notes.push_back(
-          absl::StrFormat("weight: %.10g repetitions of %d samples, so its share of the draws is that of an "
-                          "epoch of the blend",
-                          leaf.share, samples));
+      dataset->repeat = absl::StrFormat("%.10g", leaf.share);
+      dataset->notes.push_back(absl::StrFormat("repeat: the repetitions of its %d samples", samples));
     }
     out.push_back(*std::move(dataset));
   }

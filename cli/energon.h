@@ -21,7 +21,7 @@ inline constexpr size_t kMaxReferences = 2000;  // to datasets, of a metadataset
 bool IsEnergon(const std::string& path);
 
 // The datasets of one split of `path`, with their weights, in the order of the file. A blend's weights are multiplied through nested
-// metadatasets, whose own weights count relative to their sum; the weight of a repeated dataset is its repetitions times its samples.
+// metadatasets, whose own weights count relative to their sum; a repeated dataset has its repetitions, likewise multiplied.
 // NotFound: a file, folder or shard is missing. InvalidArgument: with file and line, a split that does not exist, what a job cannot
 // express (a join, a subset), addresses, a cycle, damaged files.
 absl::StatusOr<std::vector<FoundDataset>> EnergonDatasets(const std::string& path,

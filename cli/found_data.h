@@ -38,6 +38,7 @@ struct FoundDataset {
   std::vector<std::string> shards;   // in the order of the stream
   std::string list;                  // of MDS: the file that lists the shards, if there is one
   std::string weight;                // empty: none is written
+  std::string repeat;                // likewise
   std::vector<std::string> exclude;  // "shard-file-name/key"
   std::vector<std::string> notes;    // where all of this comes from, a comment each
   std::optional<EnergonFields> energon;  // what Energon makes of each sample, which must be the same

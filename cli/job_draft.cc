@@ -248,6 +248,7 @@ class Draft {
     Line(absl::StrCat("  - name: ", Quoted(name)));
     for (const std::string& note : notes) absl::StrAppend(&yaml_, Comment(note, 4));
     if (!dataset.weight.empty()) Line(absl::StrCat("    weight: ", dataset.weight));
+    if (!dataset.repeat.empty()) Line(absl::StrCat("    repeat: ", dataset.repeat));
     Line("    shards:");
     for (const std::string& pattern : patterns) Line(absl::StrCat("      - ", Quoted(pattern)));
     if (!dataset.media.empty()) {
@@ -260,7 +261,8 @@ class Draft {
     reasons_.emplace_back(
         absl::StrCat(
             "datasets: ", patterns.size() == 1 ? patterns[0] : absl::StrCat(patterns.size(), " files"),
-            dataset.weight.empty() ? "" : absl::StrCat(", weight ", dataset.weight)),
+            dataset.weight.empty() ? "" : absl::StrCat(", weight ", dataset.weight),
+            dataset.repeat.empty() ? "" : absl::StrCat(", repeat ", dataset.repeat)),
         absl::StrJoin(notes, "; "));
   }
 

@@ -90,7 +90,8 @@ struct DatasetSpec {
   std::string name;
   // Paths, absolute or relative to the working directory, and addresses (core/address.h); ranges expanded, in order.
   std::vector<std::string> shards;
-  double weight = 1;                  // from the first draw on
+  double weight = 1;     // from the first draw on
+  bool repeats = false;  // `weight` is the job's `repeat`: it counts times the samples that are drawn
   std::vector<WeightChange> changes;  // of the weight, draws ascending and above 0
   DataFormat format = DataFormat::kWebDataset;
   std::string media;  // of kJson, kParquet and kMds: the folder that media are in; empty: that of the shard

@@ -28,7 +28,7 @@ void AddGiven(CanonicalText* text, std::string_view key, const std::string& valu
 void AddDatasets(const Job& job, CanonicalText* text) {
   for (const DatasetSpec& dataset : job.datasets) {
     text->Add("dataset.name", std::string_view(dataset.name));
-    text->Add("dataset.weight", dataset.weight);
+    text->Add(dataset.repeats ? "dataset.repeat" : "dataset.weight", dataset.weight);
     for (const WeightChange& change : dataset.changes) {
       AddNumber(text, "dataset.from_draw", change.from_draw);
       text->Add("dataset.weight", change.weight);

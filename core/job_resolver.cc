@@ -206,8 +206,40 @@ class Resolver {
       drawn = drawn || dataset.weight > 0 || !in_.datasets(i).weights().empty();  // then see Weights
       job_.datasets.push_back(std::move(dataset));
     }
-    if (!drawn) return Error("datasets", "every weight is 0; at least one dataset must be drawn");
+    EVENKEEL_RETURN_IF_ERROR(AllRepeat());
+    if (!drawn) {
+      return Error("datasets", "every ", job_.datasets[0].repeats ? "repeat" : "weight",
+                   " is 0; at least one dataset must be drawn");
+    }
     return absl::OkStatus();
+  }
+
+  // How often the dataset is drawn.
+  absl::Status Share(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
+    if (in.has_weight()) out.weight = in.weight();
+    if (out.weight < 0) return Error(path + ".weight", "must not be negative");
+    if (in.has_weight() && !in.weights().empty())
+      return Error(path + ".weights", "contradicts weight; give one of the two");
+    if (!in.weights().empty()) out.weight = 0;
+    if (!in.has_repeat()) return absl::OkStatus();
+    if (in.has_weight() || !in.weights().empty())
+      return Error(path + ".repeat", "contradicts ", in.has_weight() ? "weight" : "weights",
+                   "; give one of the two");
+    if (!(in.repeat() >= 0)) return Error(path + ".repeat", "must not be negative");
+    out.weight = in.repeat();
+    out.repeats = true;
+    return absl::OkStatus();
+  }
+
+  // Shares by weights and shares by samples have no common unit.
+  absl::Status AllRepeat() const {
+    const auto number = std::count_if(job_.datasets.begin(), job_.datasets.end(),
+                                      [](const DatasetSpec& dataset) { return dataset.repeats; });
+    if (number == 0 || number == static_cast<std::ptrdiff_t>(job_.datasets.size())) return absl::OkStatus();
+    const auto without = std::find_if_not(job_.datasets.begin(), job_.datasets.end(),
+                                          [](const DatasetSpec& dataset) { return dataset.repeats; });
+    return Error(absl::StrCat("datasets[", without - job_.datasets.begin(), "].repeat"),
+                 "missing; give it to all datasets of the job or to none");
   }
 
   absl::StatusOr<DatasetSpec> Dataset(const pb::Dataset& in, const std::string& path) const {
@@ -217,11 +249,7 @@ class Resolver {
     if (out.name.find_first_of("/\n") != std::string::npos) {
       return Error(path + ".name", "'", ShortText(out.name), "' must not contain '/' or a line break");
     }
-    if (in.has_weight()) out.weight = in.weight();
-    if (out.weight < 0) return Error(path + ".weight", "must not be negative");
-    if (in.has_weight() && !in.weights().empty())
-      return Error(path + ".weights", "contradicts weight; give one of the two");
-    if (!in.weights().empty()) out.weight = 0;
+    EVENKEEL_RETURN_IF_ERROR(Share(in, path, out));
     if (in.shards().empty()) return Error(path + ".shards", "missing; give at least one shard");
     for (int i = 0; i < in.shards_size(); ++i) {
       EVENKEEL_RETURN_IF_ERROR(

@@ -23,10 +23,12 @@ std::set<uint64_t> Firsts(const Job& job) {
   return firsts;
 }
 
-absl::StatusOr<std::vector<double>> WeightsAt(const Job& job, uint64_t draw) {
+absl::StatusOr<std::vector<double>> WeightsAt(const Job& job, const Index& index, uint64_t draw) {
   std::vector<double> weights;
-  for (const DatasetSpec& dataset : job.datasets) {
-    weights.push_back(dataset.WeightAt(draw));
+  for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+    const DatasetSpec& dataset = job.datasets[d];
+    const double samples = dataset.repeats ? static_cast<double>(index.num_samples(d)) : 1;
+    weights.push_back(dataset.WeightAt(draw) * samples);
     if (std::isfinite(weights.back()) && weights.back() >= 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(job.path, ": dataset '", dataset.name,
                                                    "': the weight is not a finite number from 0 up"));
@@ -55,9 +57,13 @@ absl::Status CheckSamples(const Job& job, const Index& index, uint32_t dataset) 
 }  // namespace
 
 absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
+  for (uint32_t d = 0; d < job.datasets.size(); ++d) {
+    if (job.datasets[d].repeats && job.datasets[d].weight > 0)
+      EVENKEEL_RETURN_IF_ERROR(CheckSamples(job, index, d));
+  }
   std::vector<Stage> stages;
   for (const uint64_t first : Firsts(job)) {
-    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsAt(job, first));
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsAt(job, index, first));
     std::vector<uint64_t> before(weights.size(), 0);
     for (uint32_t d = 0; d < weights.size(); ++d) {
       if (weights[d] > 0) EVENKEEL_RETURN_IF_ERROR(CheckSamples(job, index, d));

@@ -24,7 +24,7 @@ Digest StepTableKey(const Job& job, const Index& index) {
   text.Add("window_blocks", job.order.window_blocks);
   if (job.order.heavy > 0) text.Add("heavy", job.order.heavy);
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
-    text.Add("weight", job.datasets[d].weight);
+    text.Add(job.datasets[d].repeats ? "repeat" : "weight", job.datasets[d].weight);
     for (const WeightChange& change : job.datasets[d].changes) {
       text.Add("from_draw", change.from_draw);
       text.Add("weight", change.weight);

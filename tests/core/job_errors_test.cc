@@ -71,6 +71,18 @@ TEST(JobErrors, AddressesAndStoresAreChecked) {
   });
 }
 
+TEST(JobErrors, RepeatStandsAloneAndForAll) {
+  ExpectMessages({
+      {"weight: 1", "weight: 1, repeat: 2",
+       "job.yaml:4: datasets[0].repeat: contradicts weight; give one of the two"},
+      {"weight: 1", "weights: [{from_draw: 0, weight: 1}], repeat: 2",
+       "job.yaml:4: datasets[0].repeat: contradicts weights; give one of the two"},
+      {"weight: 1", "repeat: -1", "job.yaml:4: datasets[0].repeat: must not be negative"},
+      {"weight: 1", "repeat: 2",
+       "job.yaml:5: datasets[1].repeat: missing; give it to all datasets of the job or to none"},
+  });
+}
+
 TEST(JobErrors, WeightsChangeInOrder) {
   const auto weights = [](const std::string& list) { return "weights: [" + list + "]"; };
   ExpectMessages({

@@ -153,6 +153,20 @@ TEST(Job, ReadsWeightsThatChange) {
   EXPECT_NE(StreamDigest(Parsed(yaml), {}, {}), StreamDigest(Parsed(kSmall), {}, {}));
 }
 
+TEST(Job, ReadsRepetitionsOfAllDatasets) {
+  std::string yaml(kSmall);
+  yaml.insert(yaml.find("shards:"), "repeat: 2.5, ");
+  const Job job = Parsed(yaml);
+  EXPECT_TRUE(job.datasets[0].repeats);
+  EXPECT_EQ(job.datasets[0].weight, 2.5);
+  std::string weighted(kSmall);
+  weighted.insert(weighted.find("shards:"), "weight: 2.5, ");
+  EXPECT_NE(StreamDigest(job, {}, {}), StreamDigest(Parsed(weighted), {}, {}));
+  yaml.replace(yaml.find("repeat: 2.5"), 11, "repeat: 0");
+  EXPECT_THAT(std::string(ParseJob(yaml, "job.yaml").status().message()),
+              ::testing::HasSubstr("every repeat is 0; at least one dataset must be drawn"));
+}
+
 TEST(Job, AtEveryTimeADatasetIsDrawn) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{from_step: 5, weight: 1}", "from draw 0 on every weight is 0; at least one dataset must be drawn"},

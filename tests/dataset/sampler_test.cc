@@ -223,6 +223,30 @@ TEST(Sampler, DeliversEverySampleOnceInEveryEpochOfAMixture) {
   }
 }
 
+TEST(Sampler, SharesDrawsByRepetitionsOfTheSamples) {
+  Job job = MakeJob({2, 0.5, 0});
+  for (DatasetSpec& dataset : job.datasets) dataset.repeats = true;
+  job.batch.samples = 10;
+  FormulaIndex index({30, 80, 1000});
+  auto sampler = Sampler::Make(job, index);
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  std::vector<uint64_t> drawn(3);
+  for (uint64_t step = 0; step < 10; ++step) {
+    const auto samples = (*sampler)->Samples(step);
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    for (const SampleRef& ref : samples->refs) ++drawn[ref.dataset];
+  }
+  EXPECT_EQ(drawn, (std::vector<uint64_t>{60, 40, 0}));  // one epoch of the blend
+}
+
+TEST(Sampler, NamesARepeatedDatasetWithoutSamples) {
+  Job job = MakeJob({2, 1});
+  for (DatasetSpec& dataset : job.datasets) dataset.repeats = true;
+  const absl::Status made = Sampler::Make(job, FormulaIndex({30, 0})).status();
+  EXPECT_EQ(made.code(), absl::StatusCode::kFailedPrecondition) << made;
+  EXPECT_NE(made.message().find("dataset 'd1' has a weight but no usable sample"), std::string::npos) << made;
+}
+
 Job ChangingJob() {
   Job job = MakeJob({1, 2.5, 0});
   job.datasets[0].changes = {{.from_draw = 151, .weight = 3}, {.from_draw = 700, .weight = 0}};
@@ -578,6 +602,12 @@ TEST_F(TokenBudget, HasItsOwnTablePerJob) {
   const auto changed = Make()->Samples(5);
   EXPECT_NE(changed->refs, first->refs);
   EXPECT_EQ(Make()->Samples(5)->refs, changed->refs);
+  job_.datasets[0].changes.clear();
+  for (DatasetSpec& dataset : job_.datasets) dataset.repeats = true;
+  const auto repeated = Make()->Samples(25);
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  job_.index = folder_.path() + "/fresh";
+  EXPECT_EQ(Make()->Samples(25)->refs, repeated->refs);
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ def test_weights_of_nested_blends_multiply(tmp_path, init):
     assert datasets(tmp_path) == {"data": None} and 'one/data/part-001.tar"' in (tmp_path / "job.yaml").read_text()
 
 
-def test_repetitions_are_weights_by_samples(tmp_path, init):
+def test_repetitions_of_nested_blends_multiply(tmp_path, init):
     write_captions(tmp_path / "data", shards=4, exclude=["part-001.tar/0100"])
     write_questions(tmp_path / "vqa")
     (tmp_path / "nested.yaml").write_text("__class__: MetadatasetV2\n__module__: megatron.energon\nsplits:\n  train:\n"
@@ -165,21 +165,21 @@ def test_repetitions_are_weights_by_samples(tmp_path, init):
                                          "      - {path: nested.yaml, repetitions: 2}\n      - {path: vqa, repetitions: 0.5}\n"
                                          "      - path: data\n")
     init("blend.yaml")
-    assert datasets(tmp_path) == {f"{tmp_path.name}-data": "48", "vqa": "3", f"{tmp_path.name}-data-2": "8"}
+    assert datasets(tmp_path, "repeat") == {f"{tmp_path.name}-data": "6", "vqa": "0.5", f"{tmp_path.name}-data-2": "1"}
     job = (tmp_path / "job.yaml").read_text()
-    assert "weight: 6 repetitions of 8 samples" in job and f'{tmp_path.name}-data-2/part-001.tar/0100"' in job
+    assert "repeat: the repetitions of its 8 samples" in job and "weight:" not in job and f'{tmp_path.name}-data-2/part-001.tar/0100"' in job
     assert json.loads(harness.run("index", "--job", tmp_path / "job.yaml", "--json").stdout)["samples"] == 24
 
 
-def datasets(tmp_path):
-    """{name: weight} of the job, as written."""
+def datasets(tmp_path, key="weight"):
+    """{name: weight} of the job, as written; or another key of its datasets."""
     found = {}
     for line in (tmp_path / "job.yaml").read_text().splitlines():
         if line.startswith("  - name: "):
             name = json.loads(line.removeprefix("  - name: "))
             found[name] = None
-        elif line.startswith("    weight: "):
-            found[name] = line.removeprefix("    weight: ")
+        elif line.startswith(f"    {key}: "):
+            found[name] = line.removeprefix(f"    {key}: ")
     return found
 
 
