@@ -268,6 +268,16 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Consumer>>> ConnectAll(
   return consumers;
 }
 
+// Of a stream that ends earlier, fetches what it has.
+void EndWithStream(const client::Consumer& consumer, Options& options) {
+  const uint64_t end = consumer.num_steps().value_or(UINT64_MAX);
+  const uint64_t left = end - std::min(end, options.consumer.first_step);
+  if (left >= options.steps) return;
+  std::cerr << "evenkeel: the stream has " << end << " steps: " << left << " of the " << options.steps
+            << " asked for are fetched\n";
+  options.steps = left;
+}
+
 absl::Status Fetch(Options options) {
   RaiseFileLimit();  // a rank uses about a dozen handles for each worker
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<uint32_t> ranks, RanksOf(options.ranks));
@@ -285,6 +295,7 @@ absl::Status Fetch(Options options) {
   Interrupt interrupt([shared] { shared->Fail(Interrupt::Status("the sessions are closed")); });
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<client::Consumer>> consumers,
                             ConnectAll(options, ranks));
+  EndWithStream(*consumers.front(), options);
 
   absl::Time begin = SteadyNow();
   std::vector<std::thread> threads;

@@ -177,6 +177,9 @@ absl::Status Serve(const ServeArguments& arguments) {
   }
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), python, std::move(reading)));
+  EVENKEEL_RETURN_IF_ERROR(stream::FindEnd(*stream));
+  if (stream->num_steps)
+    telemetry::LogEvent(telemetry::LogLevel::kInfo, "stream_ends", {{"steps", *stream->num_steps}});
   LogLeftOut(*stream);
   server::WorkerOptions options = arguments.options;
   options.python = python.get();

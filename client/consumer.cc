@@ -119,6 +119,11 @@ class FetchingConsumer final : public Consumer {
     pinned.layout_digest = contact.worker.layout_digest;
     phases_ = contact.worker.phases;
     sequences_ = contact.worker.sequences;
+    num_steps_ = contact.worker.num_steps;
+    if (num_steps_) {
+      const uint64_t left = *num_steps_ - std::min(options_.first_step, *num_steps_);
+      options_.num_steps = std::min(options_.num_steps, left);
+    }
     EVENKEEL_ASSIGN_OR_RETURN(memory_, ReceiveMemory::Create(options_.prefetch_bytes));
     if (sink_ == nullptr) {
       EVENKEEL_ASSIGN_OR_RETURN(
@@ -161,6 +166,7 @@ class FetchingConsumer final : public Consumer {
   ConsumerStats stats() const override { return loop_->stats(); }
   const std::vector<PhaseInfo>& phases() const override { return phases_; }
   const std::string& sequences() const override { return sequences_; }
+  std::optional<uint64_t> num_steps() const override { return num_steps_; }
 
  private:
   // Freed receive memory wakes the loop, because a step may be waiting for a grant.
@@ -207,6 +213,7 @@ class FetchingConsumer final : public Consumer {
   Pinned pinned_;
   std::vector<PhaseInfo> phases_;
   std::string sequences_;
+  std::optional<uint64_t> num_steps_;
   std::function<absl::Status(const std::string&)> may_dial_;
 
   std::unique_ptr<Inbox> inbox_ = std::make_unique<Inbox>();

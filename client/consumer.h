@@ -32,7 +32,8 @@ struct ConsumerOptions {
   std::string endpoints;  // "host:port,host:port" or "dns:///name:port"
   uint32_t rank = 0;      // global rank
   uint64_t first_step = 0;
-  uint64_t num_steps = UINT64_MAX;  // steps to prefetch for; Next past the end is OutOfRange
+  uint64_t num_steps =
+      UINT64_MAX;  // steps to prefetch for; Next past the end, or the stream's, is OutOfRange
   // auto (sealed memory from workers of this machine and user, UCX over RDMA, else gRPC) | memory | ucx | grpc
   std::string transport = "auto";
   bool require_rdma = false;
@@ -155,6 +156,8 @@ class Consumer {
   virtual const std::vector<PhaseInfo>& phases() const = 0;  // constant over a consumer's life
   // What members of a context group take of their sequences: "whole", "zigzag" or "contiguous".
   virtual const std::string& sequences() const = 0;
+  // Steps of the stream from 0 on; nullopt: it has no end.
+  virtual std::optional<uint64_t> num_steps() const = 0;
 };
 
 }  // namespace evenkeel::client

@@ -54,6 +54,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.transports.assign(reply.transports().begin(), reply.transports().end());
   out.draining = reply.draining();
   out.sequences = reply.sequences();
+  if (reply.has_num_steps()) out.num_steps = reply.num_steps();
   for (const pb::PhaseRanks& ranks : reply.phases()) {
     const size_t number = out.phases.size();
     // Skip what a later release may send: its parts are refused by name.

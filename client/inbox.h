@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -31,6 +32,7 @@ struct WorkerDescription {
   std::vector<std::string> transports;  // in the worker's order of preference
   bool draining = false;
   std::string sequences;
+  std::optional<uint64_t> num_steps;  // of the stream; without one it has no end
   std::vector<PhaseInfo> phases;
 };
 

@@ -93,6 +93,7 @@ struct DatasetSpec {
   double weight = 1;     // from the first draw on
   bool repeats = false;  // `weight` is the job's `repeat`: it counts times the samples that are drawn
   std::vector<WeightChange> changes;  // of the weight, draws ascending and above 0
+  double max_epochs = 0;              // epochs after which it is drawn no more; 0: no end
   DataFormat format = DataFormat::kWebDataset;
   std::string media;  // of kJson, kParquet and kMds: the folder that media are in; empty: that of the shard
   FieldNames fields;  // of kJson, kParquet and kMds
@@ -178,11 +179,18 @@ struct PackSpec {
   uint64_t CapacityOf(std::string_view phase) const;  // 0: it has none
 };
 
+// A step is a number of chunks, into which the concatenated texts are cut. Each is one microbatch of one llm rank.
+struct ChunkSpec {
+  uint64_t length = 0;  // tokens
+  uint32_t count = 0;   // of a step; 0: the job does not cut chunks
+};
+
 struct BatchSpec {
-  uint64_t samples = 0;  // exactly one of samples, llm_tokens and pack.bins is not 0
+  uint64_t samples = 0;  // exactly one of samples, llm_tokens, pack.bins and chunk.count is not 0
   uint64_t llm_tokens = 0;
   uint64_t window_samples = 4096;
   PackSpec pack = {};
+  ChunkSpec chunk = {};
 };
 
 struct OrderSpec {
@@ -336,6 +344,8 @@ Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor
 std::string StreamCanonicalText(const Job& job, const Digest& index, const Digest& processor);
 // Nothing where the job does not pack.
 void AddPack(const PackSpec& pack, CanonicalText* text);
+// Nothing where the job does not cut chunks.
+void AddChunk(const ChunkSpec& chunk, CanonicalText* text);
 // Nothing where `pipeline.given` is false.
 void AddPipeline(const PipelineSpec& pipeline, CanonicalText* text);
 // The layout digest names how samples and items are assigned to ranks: topology, phases, costs, algorithms,

@@ -33,7 +33,9 @@ void AddDatasets(const Job& job, CanonicalText* text) {
       AddNumber(text, "dataset.from_draw", change.from_draw);
       text->Add("dataset.weight", change.weight);
     }
-    // Younger than the first release, as changes of weights and the split are: named only where they are set, so that older jobs keep their digests.
+    // Younger than the first release, as changes of weights and the split are: named only where they are set, so that older
+    // jobs keep their digests.
+    if (dataset.max_epochs > 0) text->Add("dataset.max_epochs", dataset.max_epochs);
     AddConditions(dataset.where, text);
   }
   AddSplit(job.SplitRange(), job.split_seed, text);
@@ -147,6 +149,7 @@ CanonicalText StreamText(const Job& job, const Digest& index, const Digest& proc
   AddNumber(&text, "batch.llm_tokens", job.batch.llm_tokens);
   AddNumber(&text, "batch.window_samples", job.batch.window_samples);
   AddPack(job.batch.pack, &text);
+  AddChunk(job.batch.chunk, &text);
   text.Add("order.shuffle", ShuffleName(job.order.shuffle));
   AddNumber(&text, "order.block_samples", job.order.block_samples);
   AddNumber(&text, "order.window_blocks", job.order.window_blocks);
@@ -190,6 +193,12 @@ void AddPack(const PackSpec& pack, CanonicalText* text) {
     text->Add("batch.pack.capacity.phase", std::string_view(capacity.phase));
     AddNumber(text, "batch.pack.capacity.length", capacity.length);
   }
+}
+
+void AddChunk(const ChunkSpec& chunk, CanonicalText* text) {
+  if (chunk.count == 0) return;
+  AddNumber(text, "batch.chunk.length", chunk.length);
+  AddNumber(text, "batch.chunk.count", chunk.count);
 }
 
 Digest StreamDigest(const Job& job, const Digest& index, const Digest& processor) {

@@ -65,6 +65,7 @@ class Resolver {
     EVENKEEL_RETURN_IF_ERROR(Processor());  // after the phases: which configurations it needs
     EVENKEEL_RETURN_IF_ERROR(Microbatch());
     EVENKEEL_RETURN_IF_ERROR(PackFitsPhases());
+    EVENKEEL_RETURN_IF_ERROR(ChunkFitsPhases());
     EVENKEEL_RETURN_IF_ERROR(AllLimits());  // after batch and microbatch: they bound the length of a sample
     EVENKEEL_RETURN_IF_ERROR(Exclude());
     EVENKEEL_RETURN_IF_ERROR(Columns());  // after the limits, which bound them
@@ -207,6 +208,7 @@ class Resolver {
       job_.datasets.push_back(std::move(dataset));
     }
     EVENKEEL_RETURN_IF_ERROR(AllRepeat());
+    EVENKEEL_RETURN_IF_ERROR(CountEnds());
     if (!drawn) {
       return Error("datasets", "every ", job_.datasets[0].repeats ? "repeat" : "weight",
                    " is 0; at least one dataset must be drawn");
@@ -231,6 +233,27 @@ class Resolver {
     return absl::OkStatus();
   }
 
+  absl::Status MaxEpochs(const pb::Dataset& in, const std::string& path, DatasetSpec& out) const {
+    constexpr uint64_t kMost = 1 << 20;
+    if (!in.has_max_epochs()) return absl::OkStatus();
+    if (!(in.max_epochs() > 0) || in.max_epochs() > static_cast<double>(kMost)) {
+      return Error(path + ".max_epochs", "must be above 0 and at most ", kMost, ", is ", in.max_epochs(),
+                   "; leave it out for a dataset without an end");
+    }
+    out.max_epochs = in.max_epochs();
+    return absl::OkStatus();
+  }
+
+  // Every end is a mixture of its own (dataset/order/draws.h).
+  absl::Status CountEnds() const {
+    constexpr std::ptrdiff_t kMostEnds = 128;
+    const auto ends = std::count_if(job_.datasets.begin(), job_.datasets.end(),
+                                    [](const DatasetSpec& dataset) { return dataset.max_epochs > 0; });
+    if (ends <= kMostEnds) return absl::OkStatus();
+    return Error("datasets", ends, " datasets have max_epochs; at most ", kMostEnds,
+                 ". Make one dataset of shards that have the same share");
+  }
+
   // Shares by weights and shares by samples have no common unit.
   absl::Status AllRepeat() const {
     const auto number = std::count_if(job_.datasets.begin(), job_.datasets.end(),
@@ -250,6 +273,7 @@ class Resolver {
       return Error(path + ".name", "'", ShortText(out.name), "' must not contain '/' or a line break");
     }
     EVENKEEL_RETURN_IF_ERROR(Share(in, path, out));
+    EVENKEEL_RETURN_IF_ERROR(MaxEpochs(in, path, out));
     if (in.shards().empty()) return Error(path + ".shards", "missing; give at least one shard");
     for (int i = 0; i < in.shards_size(); ++i) {
       EVENKEEL_RETURN_IF_ERROR(
@@ -448,7 +472,7 @@ class Resolver {
     out.samples = in.samples();
     out.llm_tokens = in.llm_tokens();
     if (in.size_case() == pb::Batch::SIZE_NOT_SET)
-      return Error("batch", "missing; give samples, llm_tokens or pack");
+      return Error("batch", "missing; give samples, llm_tokens, pack or chunk");
     if (in.has_samples() && (out.samples == 0 || out.samples > kMaxSamplesPerStep)) {
       return Error("batch.samples", "must be from 1 to ", kMaxSamplesPerStep, ", is ", out.samples);
     }
@@ -457,7 +481,7 @@ class Resolver {
     }
     if (in.window_samples() != 0 && in.has_samples()) {
       return Error("batch.window_samples",
-                   "belongs to llm_tokens and pack; with samples there are no windows");
+                   "belongs to llm_tokens, pack and chunk; with samples there are no windows");
     }
     if (in.window_samples() > kMaxWindowSamples) {
       return Error("batch.window_samples", "must be at most ", kMaxWindowSamples, ", is ",
@@ -468,7 +492,58 @@ class Resolver {
       out.window_samples = uint64_t{1} << 16;
       EVENKEEL_RETURN_IF_ERROR(Pack(in.pack()));
     }
+    if (in.has_chunk()) EVENKEEL_RETURN_IF_ERROR(Chunk(in.chunk()));
     if (in.window_samples() != 0) out.window_samples = in.window_samples();
+    return absl::OkStatus();
+  }
+
+  absl::Status Chunk(const pb::TextChunks& in) {
+    constexpr uint64_t kMaxChunk = uint64_t{1} << 30;
+    if (in.length() == 0 || in.length() > kMaxChunk) {
+      return Error("batch.chunk.length", "must be from 1 to ", kMaxChunk, ", is ", in.length());
+    }
+    if (in.count() == 0 || in.count() > kMaxSamplesPerStep) {
+      return Error("batch.chunk.count", "must be from 1 to ", kMaxSamplesPerStep, ", is ", in.count());
+    }
+    if (in.length() * in.count() > kMaxTokens) {
+      return Error("batch.chunk", in.count(), " chunks of ", in.length(), " tokens are more than ",
+                   kMaxTokens, " tokens a step");
+    }
+    job_.batch.chunk = {.length = in.length(), .count = in.count()};
+    return absl::OkStatus();
+  }
+
+  // What of chunks depends on phases, microbatches and the order.
+  absl::Status ChunkFitsPhases() const {
+    const ChunkSpec& chunk = job_.batch.chunk;
+    if (chunk.count == 0) return absl::OkStatus();
+    for (const PhaseSpec& phase : job_.phases) {
+      if (phase.phase == Phase::kLlm) continue;
+      return Error("batch.chunk", "cuts texts alone, and the job has the phase '",
+                   std::string(phase.phase.name()), "'; leave it out, or use batch.pack");
+    }
+    if (Llm().batching != Batching::kPacked || Llm().padded_attention) {
+      return Error("batch.chunk", "chunks are packed sequences; the llm's batching must be packed");
+    }
+    if (job_.microbatch.capacity_tokens != 0 || job_.microbatch.pad_to != 0) {
+      return Error("batch.chunk", "chunks are the microbatches, and have a length of their own; leave out ",
+                   "microbatch.capacity_tokens and microbatch.pad_to");
+    }
+    if (job_.microbatch.align != 1) {
+      return Error(
+          "batch.chunk", "chunks are cut at any token, so documents cannot be aligned; microbatch.align is ",
+          job_.microbatch.align,
+          job_.sequences != Sequences::kWhole ? ", as topology.sequences needs it; leave it out" : "");
+    }
+    if (job_.order.heavy > 0) {
+      return Error("order.heavy", "has no meaning with batch.chunk, which cuts long texts");
+    }
+    const uint64_t unit = Llm().ranks.size() * std::max<uint64_t>(1, job_.microbatch.count_multiple);
+    if (chunk.count % unit != 0) {
+      return Error("batch.chunk.count", chunk.count, " is not a multiple of ", unit,
+                   ": every one of the llm's ", Llm().ranks.size(), " ranks takes as many chunks",
+                   job_.microbatch.count_multiple > 1 ? ", a multiple of microbatch.count_multiple" : "");
+    }
     return absl::OkStatus();
   }
 

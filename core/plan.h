@@ -112,13 +112,22 @@ struct Plan {
   const Route* route(const Phase& from, uint32_t microbatch) const;
 };
 
+// A part of a text that is cut: some of its tokens, from one on.
+struct Piece {
+  uint32_t begin = 0;        // token
+  uint32_t text_tokens = 0;  // of the whole text
+};
+
 // Samples of a step, as the sampler chose them and the index knows them.
 struct StepSamples {
   uint64_t step = 0;
   std::vector<SampleRef> refs;
   std::vector<SampleLengths> lengths;  // parallel to refs
-  // Where the job packs: [bins + 1] the begin of every bin in `refs`; a bin is one microbatch of one llm rank. Else empty.
+  // Where the job packs or cuts chunks, which are bins too: [bins + 1] the begin of every bin in `refs`; a bin is one
+  // microbatch of one llm rank. Else empty.
   std::vector<uint32_t> bin_begin = {};
+  // Where the job cuts chunks, parallel to refs: the piece that each is, whose lengths are those above. Else empty.
+  std::vector<Piece> pieces = {};
 };
 
 }  // namespace evenkeel

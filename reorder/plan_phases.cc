@@ -159,9 +159,9 @@ class PhasesPlanner {
           "bins and a given placement of the llm exclude each other; give one of them");
     }
     if (bins > 0 && bins % ranks == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("a step of ", bins, " bins cannot be dealt to the llm's ",
-                                                   ranks,
-                                                   " ranks; batch.pack.bins must be a multiple of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step of ", bins, " bins cannot be dealt to the llm's ", ranks,
+                     " ranks; batch.pack.bins or batch.chunk.count must be a multiple of them"));
   }
 
   // Every bin is a microbatch of a rank.

@@ -147,6 +147,7 @@ void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
   reply.set_stream_digest(stream.stream_digest.Hex());
   reply.set_layout_digest(stream.layout_digest.Hex());
   reply.set_sequences(std::string(SequencesName(stream.job.sequences)));
+  if (stream.num_steps) reply.set_num_steps(*stream.num_steps);
   for (const PhaseSpec& spec : stream.job.phases) {
     pb::PhaseRanks& phase = *reply.add_phases();
     phase.set_phase(std::string(PhaseName(spec.phase)));

@@ -3,6 +3,7 @@
 #include "stream/llm_part.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -150,7 +151,9 @@ class LlmTask : public PartTask {
     EVENKEEL_ASSIGN_OR_RETURN(unit.places, stream_.index->places(ref.dataset, ref.index));
     unit.sample = dataset::SampleName(stream_.job, unit.places);
     loss_tokens_ += planned.loss_tokens;
-    scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * uint64_t{planned.llm_length});
+    const std::vector<Piece>& pieces = plan_->samples.pieces;
+    const uint64_t tokens = pieces.empty() ? planned.llm_length : pieces[number].text_tokens;
+    scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * tokens);
     units_.push_back(std::move(unit));
     return absl::OkStatus();
   }
@@ -263,7 +266,36 @@ class LlmTask : public PartTask {
   absl::Status BuildFromText(const Unit& unit, Scratch& scratch) const {
     EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
                               scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
-    return stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence);
+    EVENKEEL_RETURN_IF_ERROR(
+        stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence));
+    if (plan_->samples.pieces.empty()) return absl::OkStatus();
+    return CutPiece(plan_->samples.pieces[unit.number], plan_->samples.lengths[unit.number].llm_length,
+                    scratch.sequence);
+  }
+
+  // Makes the sequence of a text that of `length` of its tokens: a document of its own, whose first token nothing predicts.
+  static absl::Status CutPiece(const Piece& piece, uint64_t length, preprocess::Sequence& sequence) {
+    const uint64_t whole = sequence.input_ids.size();
+    if (whole != piece.text_tokens || piece.begin + length > whole) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the text has ", whole, " tokens, the index planned ", piece.text_tokens));
+    }
+    const auto cut = [&](auto& values) {
+      if (values.empty()) return;
+      values.erase(values.begin(), values.begin() + piece.begin);
+      values.resize(length);
+    };
+    cut(sequence.input_ids);
+    cut(sequence.labels);
+    cut(sequence.loss_weights);
+    cut(sequence.token_types);
+    sequence.labels[0] = kNoLossLabel;
+    if (!sequence.loss_weights.empty()) sequence.loss_weights[0] = 0;
+    sequence.positions.resize(3 * length);
+    for (uint64_t axis = 0; axis < 3; ++axis)
+      std::iota(sequence.positions.begin() + static_cast<ptrdiff_t>(axis * length),
+                sequence.positions.begin() + static_cast<ptrdiff_t>((axis + 1) * length), 0);
+    return absl::OkStatus();
   }
 
   absl::Status ReadColumns(const Unit& unit, Scratch& scratch) const {

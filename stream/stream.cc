@@ -96,6 +96,11 @@ absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
   }
 }
 
+absl::Status FindEnd(Stream& stream) {
+  EVENKEEL_ASSIGN_OR_RETURN(stream.num_steps, stream.sampler->NumSteps());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step) {
   StepPlan out;
   EVENKEEL_ASSIGN_OR_RETURN(out.samples, stream.sampler->Samples(step));
@@ -118,8 +123,9 @@ absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step) {
 
 uint64_t StepPlanBytes(const StepPlan& plan) {
   uint64_t bytes = sizeof(StepPlan) + kBlockOverhead + BytesOf(plan.samples.refs) +
-                   BytesOf(plan.samples.lengths) + BytesOf(plan.plan.samples) + BytesOf(plan.plan.items) +
-                   BytesOf(plan.plan.phases) + BytesOf(plan.plan.routes) + BytesOf(plan.spreads);
+                   BytesOf(plan.samples.lengths) + BytesOf(plan.samples.pieces) + BytesOf(plan.plan.samples) +
+                   BytesOf(plan.plan.items) + BytesOf(plan.plan.phases) + BytesOf(plan.plan.routes) +
+                   BytesOf(plan.spreads);
   for (const SampleLengths& lengths : plan.samples.lengths) bytes += BytesOf(lengths.items);
   for (const PhasePlan& phase : plan.plan.phases) {
     bytes += BytesOf(phase.ranks) + BytesOf(phase.order) + BytesOf(phase.begin) + BytesOf(phase.load_before) +

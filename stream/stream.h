@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
@@ -37,6 +38,7 @@ struct Stream {
   reorder::DummyItems dummies;
   Digest stream_digest;
   Digest layout_digest;
+  std::optional<uint64_t> num_steps;  // see FindEnd; without one it has no end, or FindEnd was not called
 };
 
 // The maximum and the mean of a quantity over the ranks of a phase.
@@ -71,6 +73,10 @@ absl::Status FinishStream(Stream& stream);
 // commands. `report` is called before every slice of work, about every 0.2 s, with what is left to do.
 absl::StatusOr<StepSamples> ReachSamples(const Stream& stream, uint64_t step,
                                          const std::function<void(const absl::Status& not_yet)>& report);
+
+// Sets num_steps where every dataset of the job has max_epochs. With a budget of tokens, bins or chunks it cuts all windows up
+// to the end, 0.1 s for some 65,000 draws, unless the index has them from an earlier time. Errors of Sampler::NumSteps.
+absl::Status FindEnd(Stream& stream);
 
 // Samples and plans one step. In debug builds every plan is checked. Errors of Sampler::Samples and MakePlan.
 absl::StatusOr<StepPlan> PlanStep(const Stream& stream, uint64_t step);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 #include "core/status.h"
 #include "dataset/order/index_order.h"
@@ -168,6 +169,7 @@ absl::StatusOr<SampleRef> DrawOrder::At(uint64_t position) const {
 
 absl::StatusOr<std::vector<SampleRef>> DrawOrder::Run(uint64_t first, uint64_t count) const {
   std::vector<SampleRef> refs;
+  count = std::min(count, end() - std::min(first, end()));
   refs.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
     EVENKEEL_ASSIGN_OR_RETURN(refs.emplace_back(), At(first + i));
@@ -182,6 +184,12 @@ absl::StatusOr<DrawOrder::Window> DrawOrder::WindowAt(uint64_t number) const {
 }
 
 absl::StatusOr<DrawOrder::Window> DrawOrder::MakeWindow(uint64_t number) const {
+  // A last window that is not whole keeps the order of its draws: nothing may follow the end.
+  if (number * window_ + window_ > end()) {
+    std::vector<uint32_t> order(window_);
+    std::iota(order.begin(), order.end(), 0);
+    return std::make_shared<const std::vector<uint32_t>>(std::move(order));
+  }
   std::vector<SampleRef> refs;
   for (uint64_t i = 0; i < window_; ++i) refs.push_back(draws_.At(number * window_ + i));
   std::vector<float> all(window_ * kKinds, 0);

@@ -38,9 +38,12 @@ class DrawOrder {
   // `index` must outlive the order. FailedPrecondition and InvalidArgument: see Draws::Make.
   static absl::StatusOr<std::unique_ptr<DrawOrder>> Make(const Job& job, const Index& index);
 
-  // position < 2^62. Errors of the index.
+  // The number of draws; kNever: there is no end.
+  uint64_t end() const { return draws_.end(); }
+
+  // position < end(). Errors of the index.
   absl::StatusOr<SampleRef> At(uint64_t position) const;
-  // Of `count` positions from `first` on.
+  // Of `count` positions from `first` on, or fewer where the draws end.
   absl::StatusOr<std::vector<SampleRef>> Run(uint64_t first, uint64_t count) const;
 
  private:

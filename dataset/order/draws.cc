@@ -23,19 +23,25 @@ std::set<uint64_t> Firsts(const Job& job) {
   return firsts;
 }
 
-absl::StatusOr<std::vector<double>> WeightsAt(const Job& job, const Index& index, uint64_t draw) {
+// Of the datasets that have not had their epochs; all 0: none is left. `last`: draws of each dataset that end it.
+absl::StatusOr<std::vector<double>> WeightsAt(const Job& job, const Index& index, uint64_t draw,
+                                              const std::vector<uint64_t>& before,
+                                              const std::vector<uint64_t>& last) {
   std::vector<double> weights;
+  std::ptrdiff_t positive = 0, left = 0;
   for (uint32_t d = 0; d < job.datasets.size(); ++d) {
     const DatasetSpec& dataset = job.datasets[d];
     const double samples = dataset.repeats ? static_cast<double>(index.num_samples(d)) : 1;
-    weights.push_back(dataset.WeightAt(draw) * samples);
-    if (std::isfinite(weights.back()) && weights.back() >= 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(job.path, ": dataset '", dataset.name,
-                                                   "': the weight is not a finite number from 0 up"));
+    const double weight = dataset.WeightAt(draw) * samples;
+    if (!std::isfinite(weight) || weight < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(job.path, ": dataset '", dataset.name,
+                                                     "': the weight is not a finite number from 0 up"));
+    }
+    weights.push_back(before[d] < last[d] ? weight : 0);
+    positive += weight > 0;
+    left += weights.back() > 0;
   }
-  const auto positive =
-      std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
-  if (positive == 0 || positive > static_cast<ptrdiff_t>(kMaxPeriod)) {
+  if (positive == 0 || left > static_cast<std::ptrdiff_t>(kMaxPeriod)) {
     return absl::InvalidArgumentError(
         absl::StrCat(job.path, ": ", positive, " datasets with a positive weight"));
   }
@@ -54,6 +60,22 @@ absl::Status CheckSamples(const Job& job, const Index& index, uint32_t dataset) 
       absl::StrCat(job.path, ": dataset '", job.datasets[dataset].name, "' has ", why));
 }
 
+// How many draws of a dataset are its epochs; kNever: no end.
+uint64_t LastDraw(const DatasetSpec& dataset, uint64_t samples) {
+  if (!(dataset.max_epochs > 0)) return kNever;
+  return std::max<uint64_t>(
+      1, static_cast<uint64_t>(std::llround(dataset.max_epochs * static_cast<double>(samples))));
+}
+
+// A stream that ended would begin again.
+absl::Status CheckNothingFollows(const Job& job, uint64_t end, uint64_t change) {
+  if (change == kNever) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(job.path, ": every dataset with a weight has had its max_epochs at draw ", end,
+                   ", and weights change at draw ", change,
+                   " once more; give one of them more epochs, or let the change come earlier"));
+}
+
 }  // namespace
 
 absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
@@ -61,21 +83,37 @@ absl::StatusOr<Draws> Draws::Make(const Job& job, const Index& index) {
     if (job.datasets[d].repeats && job.datasets[d].weight > 0)
       EVENKEEL_RETURN_IF_ERROR(CheckSamples(job, index, d));
   }
-  std::vector<Stage> stages;
-  for (const uint64_t first : Firsts(job)) {
-    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsAt(job, index, first));
-    std::vector<uint64_t> before(weights.size(), 0);
-    for (uint32_t d = 0; d < weights.size(); ++d) {
-      if (weights[d] > 0) EVENKEEL_RETURN_IF_ERROR(CheckSamples(job, index, d));
-      if (stages.empty()) continue;
-      const Stage& last = stages.back();
-      before[d] = last.before[d] + last.mixture.CountBefore(d, first - last.first);
-    }
-    stages.push_back({.first = first, .mixture = Mixture(weights), .before = std::move(before)});
-  }
   std::vector<uint64_t> sizes;
   for (uint32_t d = 0; d < job.datasets.size(); ++d) sizes.push_back(index.num_samples(d));
-  return Draws(job, std::move(stages), std::move(sizes));
+  Draws draws(job, std::move(sizes));
+  EVENKEEL_RETURN_IF_ERROR(draws.AddStages(job, index));
+  return draws;
+}
+
+absl::Status Draws::AddStages(const Job& job, const Index& index) {
+  std::vector<uint64_t> before(sizes_.size(), 0), last;
+  for (uint32_t d = 0; d < sizes_.size(); ++d) last.push_back(LastDraw(job.datasets[d], sizes_[d]));
+  const std::set<uint64_t> changes = Firsts(job);
+  for (uint64_t first = 0; first < kNever;) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<double> weights, WeightsAt(job, index, first, before, last));
+    const auto change = changes.upper_bound(first);
+    uint64_t next = change == changes.end() ? kNever : *change;
+    if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; })) {
+      end_ = first;
+      return CheckNothingFollows(job, first, next);
+    }
+    std::vector<uint64_t> left(sizes_.size(), kNever);
+    for (uint32_t d = 0; d < weights.size(); ++d) {
+      if (weights[d] > 0) EVENKEEL_RETURN_IF_ERROR(CheckSamples(job, index, d));
+      if (last[d] != kNever) left[d] = std::max<uint64_t>(1, last[d] - before[d]);
+    }
+    stages_.push_back({.first = first, .mixture = Mixture(weights), .before = before});
+    const Mixture& mixture = stages_.back().mixture;
+    next = std::min(next, first + mixture.FirstAfter(left));
+    for (uint32_t d = 0; d < before.size(); ++d) before[d] += mixture.CountBefore(d, next - first);
+    first = next;
+  }
+  return absl::OkStatus();
 }
 
 SampleRef Draws::At(uint64_t position) const {

@@ -1,5 +1,6 @@
-// The endless sequence of draws: position -> (dataset, epoch, row), in time independent of the position. Where weights
-// change, every dataset goes on in its epoch, so that what comes before a change does not depend on it.
+// The sequence of draws, endless unless every dataset has a last epoch (max_epochs): position -> (dataset, epoch, row), in
+// time independent of the position. Where weights change, every dataset goes on in its epoch, so that what comes before a
+// change does not depend on it.
 //
 // Thread safety: const members may be called from many threads.
 #pragma once
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job.h"
 #include "core/words.h"
@@ -18,26 +20,32 @@ namespace evenkeel::dataset {
 
 class Draws {
  public:
-  // FailedPrecondition: a dataset with a positive weight has no sample. InvalidArgument: no positive weight.
+  // FailedPrecondition: a dataset with a positive weight has no sample. InvalidArgument: no positive weight, or all datasets
+  // with one have had their epochs and another begins later.
   static absl::StatusOr<Draws> Make(const Job& job, const Index& index);
 
-  // position < 2^62.
+  // position < end().
   SampleRef At(uint64_t position) const;
+  // The number of draws; kNever: there is no end.
+  uint64_t end() const { return end_; }
 
  private:
-  // Draws from `first` on, until the next one's.
+  // Draws from `first` on, until the next one's. A stage begins where weights change and where a dataset has had its epochs.
   struct Stage {
     uint64_t first = 0;
     Mixture mixture;
     std::vector<uint64_t> before;  // draws of each dataset in earlier stages
   };
 
-  Draws(const Job& job, std::vector<Stage> stages, std::vector<uint64_t> sizes)
-      : order_(job.order), seed_(job.seed), stages_(std::move(stages)), sizes_(std::move(sizes)) {}
+  Draws(const Job& job, std::vector<uint64_t> sizes)
+      : order_(job.order), seed_(job.seed), sizes_(std::move(sizes)) {}
+
+  absl::Status AddStages(const Job& job, const Index& index);
 
   OrderSpec order_;
   uint64_t seed_;
-  std::vector<Stage> stages_;    // of different weights; the first one begins at 0
+  std::vector<Stage> stages_;  // the first one begins at 0
+  uint64_t end_ = kNever;
   std::vector<uint64_t> sizes_;  // samples of each dataset
 };
 

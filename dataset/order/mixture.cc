@@ -90,4 +90,16 @@ uint64_t Mixture::CountBefore(uint32_t dataset, uint64_t position) const {
   return position / slots_.size() * counts_[dataset] + static_cast<uint64_t>(rest);
 }
 
+uint64_t Mixture::FirstAfter(const std::vector<uint64_t>& counts) const {
+  uint64_t first = kNever;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const uint64_t before = counts[slot.dataset] - 1, of_period = counts_[slot.dataset];
+    if (counts[slot.dataset] == kNever || before % of_period != slot.before) continue;
+    const uint64_t periods = before / of_period;
+    if (periods < kNever / kMaxPeriod) first = std::min(first, periods * slots_.size() + i + 1);
+  }
+  return first;
+}
+
 }  // namespace evenkeel::dataset

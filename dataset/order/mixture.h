@@ -14,6 +14,7 @@
 namespace evenkeel::dataset {
 
 inline constexpr uint64_t kMaxPeriod = 65536;
+inline constexpr uint64_t kNever = uint64_t{1} << 62;
 
 class Mixture {
  public:
@@ -28,6 +29,10 @@ class Mixture {
 
   // How many of the first `position` draws are of the dataset. Time proportional to the period.
   uint64_t CountBefore(uint32_t dataset, uint64_t position) const;
+
+  // The first draw before which a dataset has had `counts` of its draws, which are above 0; kNever: far behind any stream, as
+  // with counts of kNever alone. Of datasets with a weight of 0 the count does not matter. Time proportional to the period.
+  uint64_t FirstAfter(const std::vector<uint64_t>& counts) const;
 
   uint64_t period() const { return slots_.size(); }
   // Draws a period.

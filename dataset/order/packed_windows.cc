@@ -64,9 +64,10 @@ absl::Status PackedWindows::NameSample(const absl::Status& status, const std::ve
 }
 
 absl::StatusOr<PackedWindows::Window> PackedWindows::MakeWindow(uint64_t number) const {
-  const uint64_t first = draws_of_.First(number), count = draws_of_.Count(number);
-  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleRef> refs, draws_.Run(first, count));
-  std::vector<SampleLengths> lengths(count);
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<SampleRef> refs,
+                            draws_.Run(draws_of_.First(number), draws_of_.Count(number)));
+  if (refs.empty()) return DrawsEndBefore(number);
+  std::vector<SampleLengths> lengths(refs.size());
   EVENKEEL_RETURN_IF_ERROR(VisitInIndexOrder(refs, [&](size_t i) {
     absl::StatusOr<SampleLengths> read = index_.lengths(refs[i].dataset, refs[i].index);
     if (read.ok()) lengths[i] = *std::move(read);
@@ -76,7 +77,7 @@ absl::StatusOr<PackedWindows::Window> PackedWindows::MakeWindow(uint64_t number)
       packer_.Pack(lengths, MixKey({job_.seed, kPackKey, number}));
   if (!bins.ok()) return NameSample(bins.status(), refs, lengths);
   Window window{.bin_begin = {0}};
-  window.draws.reserve(count);
+  window.draws.reserve(refs.size());
   for (const std::vector<uint32_t>& bin : *bins) {
     window.draws.insert(window.draws.end(), bin.begin(), bin.end());
     window.bin_begin.push_back(static_cast<uint32_t>(window.draws.size()));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,8 +29,8 @@ class Sampler {
                                                        std::unique_ptr<const Packer> packer = nullptr);
 
   // The global batch of a step with its lengths, in the sampler's order. OutOfRange: the step is too large,
-  // or too far from the known steps; names the largest step that can be requested. A status of
-  // FailureKind::kNotYet, returned after little work: Extend(step) must return true first.
+  // or too far from the known steps (names the largest step that can be requested), or the stream has ended (names its
+  // number of steps). A status of FailureKind::kNotYet, returned after little work: Extend(step) must return true first.
   virtual absl::StatusOr<StepSamples> Samples(uint64_t step) const = 0;
   // Does a bounded amount of the work for Samples(step), about 0.2 s, with bins up to one window's: 0.3 to 2 s. True: the step can be answered now. May
   // run at the same time as Samples, whose other steps do not wait for it.
@@ -37,6 +38,9 @@ class Sampler {
     static_cast<void>(step);
     return true;
   }
+  // Of the stream; nullopt: it has no end, since a dataset has no max_epochs. Works until the end is known. FailedPrecondition:
+  // it ends before the first step, or after more than kMaxAheadDraws draws and steps are not numbers of samples.
+  virtual absl::StatusOr<std::optional<uint64_t>> NumSteps() const { return std::nullopt; }
 };
 
 }  // namespace evenkeel::dataset

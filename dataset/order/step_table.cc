@@ -19,6 +19,7 @@ Digest StepTableKey(const Job& job, const Index& index) {
   text.Add("llm_tokens", job.batch.llm_tokens);
   text.Add("window_samples", job.batch.window_samples);
   AddPack(job.batch.pack, &text);
+  AddChunk(job.batch.chunk, &text);
   text.Add("shuffle", static_cast<uint64_t>(job.order.shuffle));
   text.Add("block_samples", job.order.block_samples);
   text.Add("window_blocks", job.order.window_blocks);
@@ -29,6 +30,7 @@ Digest StepTableKey(const Job& job, const Index& index) {
       text.Add("from_draw", change.from_draw);
       text.Add("weight", change.weight);
     }
+    if (job.datasets[d].max_epochs > 0) text.Add("max_epochs", job.datasets[d].max_epochs);
     text.Add("samples", index.num_samples(d));
     AddConditions(job.datasets[d].where, &text);
   }
@@ -75,17 +77,19 @@ absl::Status StepTable::CheckReach(uint64_t step) const {
   const uint64_t draws_left = std::min(kMaxAheadDraws, windows_left * window_);
   const uint64_t last = num_steps_ + static_cast<uint64_t>(static_cast<double>(draws_left) / DrawsPerStep());
   if (step <= last) return absl::OkStatus();
+  const uint64_t units = cutter_.units_of_step();
   return absl::OutOfRangeError(
-      absl::StrCat("step ", step,
-                   " is too far away: steps of a budget or of bins are numbered through all "
+      absl::StrCat("step ", step / units,
+                   " is too far away: steps of a budget, of bins or of chunks are numbered through all "
                    "windows before them, of which ",
-                   counts_.size(), " with ", num_steps_,
-                   " steps are known; the largest step that can be asked for now is about ", last));
+                   counts_.size(), " with ", num_steps_ / units,
+                   " steps are known; the largest step that can be asked for now is about ", last / units));
 }
 
 absl::Status StepTable::NotYet(uint64_t step) const {
   return WithKind(absl::UnavailableError(absl::StrCat(
-                      "the table of windows is being compiled: ", num_steps_, " steps of about ", step, " (",
+                      "the table of windows is being compiled: ", num_steps_ / cutter_.units_of_step(),
+                      " steps of about ", step / cutter_.units_of_step(), " (",
                       100 * num_steps_ / std::max<uint64_t>(step, 1), " %); ask again")),
                   FailureKind::kNotYet);
 }
@@ -96,10 +100,41 @@ absl::Status StepTable::ExtendByOne() const {
     MutexLock lock(mutex_);
     window = counts_.size();
   }
-  EVENKEEL_ASSIGN_OR_RETURN(const uint32_t num_steps, cutter_.CountSteps(window));
+  const absl::StatusOr<uint32_t> num_steps = cutter_.CountSteps(window);
   MutexLock lock(mutex_);
-  if (counts_.size() == window) Append(num_steps);
+  if (absl::IsOutOfRange(num_steps.status())) {
+    ended_ = true;
+    return absl::OkStatus();
+  }
+  EVENKEEL_RETURN_IF_ERROR(num_steps.status());
+  if (counts_.size() == window) Append(*num_steps);
   return absl::OkStatus();
+}
+
+absl::Status StepTable::CheckEnd(uint64_t step) const {
+  if (!ended_) return absl::OkStatus();
+  const uint64_t units = cutter_.units_of_step();
+  return absl::OutOfRangeError(absl::StrCat("step ", step / units,
+                                            " is behind the end: with its max_epochs the stream has ",
+                                            num_steps_ / units, " steps"));
+}
+
+absl::StatusOr<uint64_t> StepTable::NumSteps() const {
+  {
+    MutexLock loading(files_mutex_);
+    Load();
+  }
+  for (bool ended = false; !ended;) {
+    EVENKEEL_RETURN_IF_ERROR(ExtendByOne());
+    {
+      MutexLock lock(mutex_);
+      ended = ended_;
+    }
+    MutexLock storing(files_mutex_);
+    Store(/*all=*/ended);
+  }
+  MutexLock lock(mutex_);
+  return num_steps_;
 }
 
 absl::StatusOr<StepTable::Place> StepTable::At(uint64_t step) const {
@@ -113,6 +148,7 @@ absl::StatusOr<StepTable::Place> StepTable::At(uint64_t step) const {
     {
       MutexLock lock(mutex_);
       place = Find(step);
+      if (!place.has_value()) EVENKEEL_RETURN_IF_ERROR(CheckEnd(step));
       if (!place.has_value()) EVENKEEL_RETURN_IF_ERROR(CheckReach(step));
       // The first window is always compiled at once, so DrawsPerStep is not a guess here.
       const double missing = static_cast<double>(step - std::min(step, num_steps_)) * DrawsPerStep();
@@ -136,6 +172,7 @@ absl::StatusOr<bool> StepTable::Extend(uint64_t step) const {
     {
       MutexLock lock(mutex_);
       is_known = Find(step).has_value();
+      if (!is_known) EVENKEEL_RETURN_IF_ERROR(CheckEnd(step));
       if (!is_known) EVENKEEL_RETURN_IF_ERROR(CheckReach(step));
     }
     if (!is_known && draws < kSliceDraws) {
@@ -171,7 +208,8 @@ absl::StatusOr<std::vector<uint32_t>> StepTable::ReadFile(uint64_t file, uint64_
   EVENKEEL_RETURN_IF_ERROR(stored->Read(0, 4 * known, std::as_writable_bytes(std::span(text))));
   for (uint64_t at = 0; at < text.size(); at += 4) {
     counts.push_back(static_cast<uint32_t>(GetLittle(text.data() + at, 4)));
-    if (counts.back() == 0 || counts.back() > window_) return stored->Damaged("a window without steps");
+    const bool is_high = counts.back() > window_ && cutter_.units_of_step() == 1;
+    if (counts.back() == 0 || is_high) return stored->Damaged("a window without steps");
   }
   return counts;
 }

@@ -1,5 +1,7 @@
 // The window of each step, and which of the window's steps it is, where windows differ in their steps (window_cutter.h).
 //
+// Where a step has a number of units (tokens of chunks), "step" is a unit here, and messages have steps.
+//
 // Steps are numbered through all windows before them, so the table stores the number of steps of every
 // window: 4 bytes a window. It grows window by window, in order, and is stored in the index folder, 2^16
 // windows a file, under names made of everything that determines the content. If the folder cannot be
@@ -50,9 +52,12 @@ class StepTable {
     uint64_t window = 0;
     uint32_t step = 0;  // of the window's
   };
-  // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away; names the
-  // largest one that can be requested now. Otherwise errors of the index.
+  // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away (names the
+  // largest one that can be requested now) or behind the end. Otherwise errors of the index.
   absl::StatusOr<Place> At(uint64_t step) const;
+
+  // Compiles up to the end of the draws and returns the number of steps; where a step has units, of units.
+  absl::StatusOr<uint64_t> NumSteps() const;
 
   // Compiles the next windows, kSliceDraws at most. Returns whether At(step) can answer now. OutOfRange and
   // errors of the index as At.
@@ -71,6 +76,9 @@ class StepTable {
   absl::Status CheckReach(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotYet(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(uint32_t num_steps) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // OutOfRange: the draws have ended, and `step` is not in the table.
+  absl::Status CheckEnd(uint64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Compiles the next window, unless another thread was faster.
   absl::Status ExtendByOne() const;
@@ -96,6 +104,7 @@ class StepTable {
   mutable std::vector<uint32_t> counts_ ABSL_GUARDED_BY(mutex_);  // steps of each window
   mutable std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);  // first step of every kMarkWindows-th window
   mutable uint64_t num_steps_ ABSL_GUARDED_BY(mutex_) = 0;       // of all windows known
+  mutable bool ended_ ABSL_GUARDED_BY(mutex_) = false;           // the draws have no further window
   mutable uint64_t num_stored_ ABSL_GUARDED_BY(mutex_) = 0;      // windows in files
 };
 

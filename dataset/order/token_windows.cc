@@ -77,23 +77,25 @@ absl::StatusOr<std::vector<uint32_t>> TokenWindows::ReadLengths(uint64_t window)
 absl::StatusOr<TokenWindows::Starts> TokenWindows::StartsOf(uint64_t window) const {
   if (Starts kept = recent_.Find(window)) return kept;
   EVENKEEL_ASSIGN_OR_RETURN(const std::vector<uint32_t> lengths, ReadLengths(window));
-  return recent_.Keep(window, std::make_shared<const std::vector<uint32_t>>(CutWindow(lengths, budget_)));
+  if (lengths.empty()) return DrawsEndBefore(window);
+  std::vector<uint32_t> starts = CutWindow(lengths, budget_);
+  starts.push_back(static_cast<uint32_t>(lengths.size()));
+  return recent_.Keep(window, std::make_shared<const std::vector<uint32_t>>(std::move(starts)));
 }
 
 absl::StatusOr<uint32_t> TokenWindows::CountSteps(uint64_t window) const {
   EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(window));
-  return static_cast<uint32_t>(starts->size());
+  return static_cast<uint32_t>(starts->size() - 1);
 }
 
 absl::StatusOr<TokenWindows::Range> TokenWindows::DrawsOf(uint64_t window, uint32_t step) const {
   EVENKEEL_ASSIGN_OR_RETURN(const Starts starts, StartsOf(window));
-  if (step >= starts->size()) {
+  if (step + 1 >= starts->size()) {
     return absl::OutOfRangeError(
-        absl::StrCat("window ", window, " has ", starts->size(), " steps, not ", uint64_t{step} + 1));
+        absl::StrCat("window ", window, " has ", starts->size() - 1, " steps, not ", uint64_t{step} + 1));
   }
   const uint64_t base = window * window_;
-  const uint64_t end = step + 1 < starts->size() ? (*starts)[step + 1] : window_;
-  return Range{base + (*starts)[step], base + end};
+  return Range{base + (*starts)[step], base + (*starts)[step + 1]};
 }
 
 }  // namespace evenkeel::dataset

@@ -42,7 +42,7 @@ class TokenWindows : public WindowCutter {
 
  private:
   using Starts = std::shared_ptr<const std::vector<uint32_t>>;
-  // The begin of each step of a window, in draws from its first.
+  // The begin of each step of a window, in draws from its first, and the end of the last. OutOfRange: the draws end before it.
   absl::StatusOr<Starts> StartsOf(uint64_t window) const;
   absl::StatusOr<std::vector<uint32_t>> ReadLengths(uint64_t window) const;
 

@@ -224,6 +224,20 @@ TEST(Digests, BinsCountWithTheirCapacitiesInAnyOrder) {
       << StreamCanonicalText(job, {}, {});
 }
 
+TEST(Digests, ChunksCountWithTheirLengthAndNumber) {
+  const auto chunked = [](const std::string& keys) {
+    std::string yaml = Changed({"samples: 64", "chunk: {" + keys + "}"});
+    const std::string vision = "  - {name: vision, ranks: \"0-3,8\"}\n";
+    return Parsed(yaml.erase(yaml.find(vision), vision.size()));
+  };
+  const Job job = chunked("length: 8192, count: 8");
+  EXPECT_NE(Stream(chunked("length: 8191, count: 8")), Stream(job));
+  EXPECT_NE(Stream(chunked("length: 8192, count: 12")), Stream(job));
+  EXPECT_EQ(job.limits.max_llm_length, 131072u);
+  EXPECT_NE(StreamCanonicalText(job, {}, {}).find("batch.chunk.length=8192\nbatch.chunk.count=8\n"),
+            std::string::npos);
+}
+
 TEST(Digests, ColumnsCountWithTheirOrderAndTheirRoom) {
   const std::vector<Change> changes = {{"", "columns: [id, source]"},
                                        {"", "columns: [source, id]"},

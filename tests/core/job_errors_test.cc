@@ -83,6 +83,16 @@ TEST(JobErrors, RepeatStandsAloneAndForAll) {
   });
 }
 
+TEST(JobErrors, MaxEpochsAreAboveZero) {
+  const auto expected = [](const std::string& is) {
+    return "job.yaml:4: datasets[0].max_epochs: must be above 0 and at most 1048576, is " + is +
+           "; leave it out for a dataset without an end";
+  };
+  ExpectMessages({{"weight: 1", "weight: 1, max_epochs: 0", expected("0")},
+                  {"weight: 1", "weight: 1, max_epochs: -2", expected("-2")},
+                  {"weight: 1", "weight: 1, max_epochs: 2e6", expected("2e+06")}});
+}
+
 TEST(JobErrors, WeightsChangeInOrder) {
   const auto weights = [](const std::string& list) { return "weights: [" + list + "]"; };
   ExpectMessages({
@@ -195,6 +205,21 @@ TEST(JobErrors, PackedBinsFitThePhases) {
        path + ".capacities: there is no phase 'vison'; nearest is 'vision'"},
       {batch, "batch: {samples: 64, pack: {bins: 8}}",
        "job.yaml:7: batch: 'samples' and 'pack' exclude each other"},
+  });
+}
+
+TEST(JobErrors, ChunksAreOfTextsAloneAndFitTheRanks) {
+  const std::string path = "job.yaml:7: batch.chunk", batch = "batch: {samples: 64}";
+  const auto chunk = [](const std::string& keys) { return absl::StrCat("batch: {chunk: {", keys, "}}"); };
+  ExpectMessages({
+      {batch, chunk("count: 8"), path + ".length: must be from 1 to 1073741824, is 0"},
+      {batch, chunk("length: 8"), path + ".count: must be from 1 to 16777216, is 0"},
+      {batch, chunk("length: 1073741824, count: 8192"),
+       path + ": 8192 chunks of 1073741824 tokens are more than 1099511627776 tokens a step"},
+      {batch, chunk("length: 8192, count: 8"),
+       path + ": cuts texts alone, and the job has the phase 'vision'; leave it out, or use batch.pack"},
+      {batch, "batch: {samples: 64, chunk: {length: 8}}",
+       "job.yaml:7: batch: 'samples' and 'chunk' exclude each other"},
   });
 }
 
@@ -343,8 +368,9 @@ TEST(JobErrors, DatasetsAreNamedWeighedAndNotEmpty) {
 
 TEST(JobErrors, BatchOrderAndTopology) {
   ExpectMessages({
-      {"batch: {samples: 64}", "batch: {}", "job.yaml:7: batch: missing; give samples, llm_tokens or pack"},
-      {"batch: {samples: 64}", "", "job.yaml:1: batch: missing; give samples, llm_tokens or pack"},
+      {"batch: {samples: 64}", "batch: {}",
+       "job.yaml:7: batch: missing; give samples, llm_tokens, pack or chunk"},
+      {"batch: {samples: 64}", "", "job.yaml:1: batch: missing; give samples, llm_tokens, pack or chunk"},
       {"samples: 64", "samples: 0", "job.yaml:7: batch.samples: must be from 1 to 16777216, is 0"},
       {"samples: 64", "llm_tokens: 0", "job.yaml:7: batch.llm_tokens: must be from 1 to 1099511627776, is 0"},
       {"samples: 64", "samples: 64, llm_tokens: 1",
@@ -352,7 +378,8 @@ TEST(JobErrors, BatchOrderAndTopology) {
       {"samples: 64", "llm_tokens: 64, window_samples: 1048577",
        "job.yaml:7: batch.window_samples: must be at most 1048576, is 1048577"},
       {"samples: 64", "samples: 64, window_samples: 1",
-       "job.yaml:7: batch.window_samples: belongs to llm_tokens and pack; with samples there are no windows"},
+       "job.yaml:7: batch.window_samples: belongs to llm_tokens, pack and chunk; with samples there are no "
+       "windows"},
       {"index: ./index", "", "job.yaml:1: index: missing; give the folder of the index"},
       {"", "order: {shuffle: random}",
        "job.yaml:12: order.shuffle: 'random' is not one of full, blocked, none"},

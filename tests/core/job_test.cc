@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -165,6 +166,20 @@ TEST(Job, ReadsRepetitionsOfAllDatasets) {
   yaml.replace(yaml.find("repeat: 2.5"), 11, "repeat: 0");
   EXPECT_THAT(std::string(ParseJob(yaml, "job.yaml").status().message()),
               ::testing::HasSubstr("every repeat is 0; at least one dataset must be drawn"));
+}
+
+TEST(Job, ReadsTheEpochsAfterWhichADatasetEnds) {
+  std::string yaml(kSmall);
+  yaml.insert(yaml.find("shards:"), "max_epochs: 1.5, ");
+  EXPECT_EQ(Parsed(yaml).datasets[0].max_epochs, 1.5);
+  EXPECT_NE(StreamDigest(Parsed(yaml), {}, {}), StreamDigest(Parsed(kSmall), {}, {}));
+  std::string many =
+      "index: i\nbatch: {samples: 1}\nprocessor: {folder: p}\nphases: [{name: llm, ranks: "
+      "\"0\"}]\ndatasets:\n";
+  for (int i = 0; i < 129; ++i)
+    absl::StrAppend(&many, "  - {name: d", i, ", shards: [", i, ".tar], max_epochs: 1}\n");
+  EXPECT_THAT(std::string(ParseJob(many, "job.yaml").status().message()),
+              ::testing::HasSubstr("129 datasets have max_epochs; at most 128"));
 }
 
 TEST(Job, AtEveryTimeADatasetIsDrawn) {

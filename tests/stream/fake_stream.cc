@@ -228,7 +228,11 @@ std::unique_ptr<Stream> MakeFakeStream(Job job, std::vector<FakeSample> samples)
   stream->source = std::make_unique<FakeSource>(samples);
   stream->processor = std::make_unique<FakeProcessor>();
   stream->index = std::make_unique<FakeIndex>(std::move(samples), *stream->processor);
-  stream->sampler = std::make_unique<FakeSampler>(stream->job.batch.samples, *stream->index);
+  if (stream->job.batch.samples > 0) {
+    stream->sampler = std::make_unique<FakeSampler>(stream->job.batch.samples, *stream->index);
+  } else {
+    stream->sampler = *dataset::Sampler::Make(stream->job, *stream->index);
+  }
   const absl::Status finished = FinishStream(*stream);
   if (!finished.ok()) throw std::runtime_error(finished.ToString());
   return stream;

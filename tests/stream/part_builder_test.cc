@@ -220,6 +220,38 @@ TEST(LlmPart, FillsAMicrobatchWithoutSamplesWithAMaskedDummy) {
   EXPECT_THAT(made.view.tensor("sample_ids")->spec.shape, ElementsAre(0, 3));
 }
 
+// The documents of chunks are pieces of texts, each with positions of its own and a first token that has no label.
+TEST(LlmPart, OfAChunkHasThePiecesOfItsTexts) {
+  for (const char* text_now : {"defghij", "d#fghij"}) {
+    Job job = FakeJob(1, 1);
+    job.index = "/dev/null/none";  // no table is stored
+    job.datasets = {{.name = "texts"}};
+    job.order.shuffle = Shuffle::kNone;
+    job.batch = {.window_samples = 2, .chunk = {.length = 5, .count = 2}};
+    const auto stream =
+        MakeFakeStream(std::move(job), {{.text = "abc"}, {.text = "defghij", .text_now = text_now}});
+    const PlanPtr plan = PlanOf(*stream, 0);
+    const uint8_t is_valid = std::string_view(text_now) == "defghij";
+    const Made first = Make(*stream, plan, {.phase = Phase::kLlm, .microbatch = 0});
+    const Made second = Make(*stream, plan, {.phase = Phase::kLlm, .microbatch = 1});
+    ASSERT_TRUE(first.status.ok() && second.status.ok()) << first.status << second.status;
+    EXPECT_THAT(Values<int32_t>(first.view, "cu_seqlens"), ElementsAre(0, 3, 5));
+    EXPECT_THAT(Values<int32_t>(second.view, "cu_seqlens"), ElementsAre(0, 5));
+    EXPECT_THAT(Bytes(first.view, "sample_valid"), ElementsAre(1, is_valid)) << text_now;
+    EXPECT_THAT(Bytes(second.view, "sample_valid"), ElementsAre(is_valid)) << text_now;
+    EXPECT_THAT(Ints(first.view, "labels"), ElementsAre(-100, 'b', 'c', -100, is_valid ? 'e' : -100));
+    if (is_valid == 0) {
+      EXPECT_THAT(Ints(second.view, "labels"), Each(-100));
+      continue;
+    }
+    EXPECT_THAT(Ints(first.view, "input_ids"), ElementsAre('a', 'b', 'c', 'd', 'e'));
+    EXPECT_THAT(Ints(second.view, "input_ids"), ElementsAre('f', 'g', 'h', 'i', 'j'));
+    EXPECT_THAT(Ints(second.view, "labels"), ElementsAre(-100, 'g', 'h', 'i', 'j'));
+    const Made next = Make(*stream, PlanOf(*stream, 1), {.phase = Phase::kLlm, .microbatch = 1});
+    EXPECT_THAT(Ints(next.view, "input_ids"), ElementsAre('f', 'g', 'h', 'i', 'j')) << "of the next epoch";
+  }
+}
+
 TEST(LlmPart, KeepsThePlaceholdersOfASampleWithAChangedText) {
   for (const char* text_now : {"a#c", "ab\xFF"}) {
     const auto stream =

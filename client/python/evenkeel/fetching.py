@@ -43,6 +43,7 @@ class Giver:
         self._consumer, self._channel, self._own = consumer, channel, own
         self._passed = 0
         channel.hello(json.dumps({"phases": consumer.phases(), "sequences": consumer.sequences(),
+                                  "num_steps": consumer.num_steps(),
                                   "state": consumer.state()}).encode())
 
     def next(self):
@@ -77,6 +78,9 @@ class Giver:
     def sequences(self):
         return self._consumer.sequences()
 
+    def num_steps(self):
+        return self._consumer.num_steps()
+
     def close(self):
         self._channel.close()
         self._consumer.close()
@@ -94,7 +98,7 @@ class Taker:
         hello = json.loads(bytes(memory))
         self._phases = {name: (ranks, once, None if mesh is None else tuple(mesh))
                         for name, (ranks, once, mesh) in hello["phases"].items()}
-        self._sequences, self._state = hello["sequences"], hello["state"]
+        self._sequences, self._state, self._num_steps = hello["sequences"], hello["state"], hello["num_steps"]
         self._steps = self._bytes = 0
         self._waited = 0.0
 
@@ -140,6 +144,9 @@ class Taker:
 
     def sequences(self):
         return self._sequences
+
+    def num_steps(self):
+        return self._num_steps
 
     def close(self):
         self._channel.close()

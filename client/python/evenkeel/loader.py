@@ -43,7 +43,8 @@ class Loader:
                             the others of the node read; or the "leader" alone, which broadcasts by torch.distributed.
                             The last two need `topology`, and every member makes the same loader
     whole                   everything of the replica, whatever the member's role in the mesh
-    first_step, num_steps   which steps; without num_steps there is no end, and len(loader) is a TypeError
+    first_step, num_steps   which steps; without num_steps up to the end of the stream, which it has where every dataset of
+                            the job has max_epochs
     wait_for_done           a step counts as consumed when step.done() is called, not when it is handed out: for whatever
                             fetches ahead of the training. The first call of step.done() has the same effect
     split                   of the job's `splits`, for a worker of this node; workers elsewhere serve the one that they were
@@ -114,6 +115,8 @@ class Loader:
             options.setdefault("expect_stream_digest", self._resumed["stream_digest"])
         self._consumer = self._make_consumer(options)
         self._phases, self._sequences = self._consumer.phases(), self._consumer.sequences()
+        ends = [end for end in (self._end, self._consumer.num_steps()) if end is not None]
+        self._end = min(ends, default=None)
         self._check_rank()
         serves = self._consumer.state()
         self._origin = Origin(self.rank, serves["stream_digest"], serves["layout_digest"])
@@ -177,9 +180,12 @@ class Loader:
         return step
 
     def __len__(self):
-        """Steps of the iteration: num_steps, or after a state was loaded those that it left. TypeError without an end."""
+        """Steps of the iteration: num_steps or those of the stream; after a state was loaded those that it left. Connects where
+        num_steps was not given. TypeError: there is no end."""
         if self._end is None:
-            raise TypeError("the loader has no end: num_steps was not given")
+            self.connect()
+        if self._end is None:
+            raise TypeError("the loader has no end: num_steps was not given, and a dataset of the job has no max_epochs")
         return max(0, self._end - self._begin)
 
     def __bool__(self):

@@ -250,6 +250,9 @@ class PyConsumer {
 
   std::string Sequences() { return Open().sequences(); }
 
+  // None: the stream has no end.
+  std::optional<uint64_t> NumSteps() { return Open().num_steps(); }
+
  private:
   static py::object WrapMesh(const Mesh& mesh) {
     if (mesh.ranks.empty()) return py::none();
@@ -319,6 +322,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("stats", &PyConsumer::Stats)
       .def("phases", &PyConsumer::Phases)
       .def("sequences", &PyConsumer::Sequences)
+      .def("num_steps", &PyConsumer::NumSteps)
       .def("close", &PyConsumer::Close);
 }
 
