@@ -95,6 +95,7 @@ struct LocalRoute {
   Phase to = Phase::kLlm;
   uint32_t microbatch = 0;
   uint32_t num_ranks = 0;  // size of RouteGroup(phases, from, to), which peers index
+  bool all_stay = false;   // no row of any rank goes to another: nobody needs the exchange
   RankRoute route;
 };
 

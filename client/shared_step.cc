@@ -31,6 +31,7 @@ void FillRoute(const LocalRoute& from, pb::RouteSlice* to) {
   to->set_to(std::string(PhaseName(from.to)));
   to->set_microbatch(from.microbatch);
   to->set_num_ranks(from.num_ranks);
+  to->set_all_stay(from.all_stay);
   FillSegments(from.route.send, to->mutable_send());
   FillSegments(from.route.receive, to->mutable_receive());
   to->set_rows_in(from.route.rows_in);

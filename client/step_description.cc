@@ -2,6 +2,7 @@
 // consumer allocate wrongly or index out of bounds later.
 #include "client/step_description.h"
 
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -94,18 +95,37 @@ absl::StatusOr<std::vector<RouteSegment>> CheckSegments(
   return out;
 }
 
+// Whether what is sent can be what is received, of a rank whose rows stay.
+bool StaysOnOneRank(const RankRoute& route) {
+  uint64_t sent = 0, received = 0;
+  std::set<uint32_t> peers;
+  for (const RouteSegment& segment : route.send) {
+    peers.insert(segment.peer);
+    sent += segment.rows;
+  }
+  for (const RouteSegment& segment : route.receive) {
+    peers.insert(segment.peer);
+    received += segment.rows;
+  }
+  return peers.size() <= 1 && sent == received;
+}
+
 absl::StatusOr<LocalRoute> CheckRoute(const pb::RouteSlice& slice, const Phases& phases) {
   LocalRoute local;
   EVENKEEL_ASSIGN_OR_RETURN(local.from, phases.Find(slice.from()));
   EVENKEEL_ASSIGN_OR_RETURN(local.to, phases.Find(slice.to()));
   local.microbatch = slice.microbatch();
   local.num_ranks = slice.num_ranks();
+  local.all_stay = slice.all_stay();
   RankRoute& route = local.route;
   route.rows_in = slice.rows_in();
   route.rows_out = slice.rows_out();
   EVENKEEL_ASSIGN_OR_RETURN(route.send, CheckSegments(slice.send(), route.rows_in, local.num_ranks, "send"));
   EVENKEEL_ASSIGN_OR_RETURN(route.receive,
                             CheckSegments(slice.receive(), route.rows_out, local.num_ranks, "receive"));
+  if (local.all_stay && !StaysOnOneRank(route)) {
+    return absl::InvalidArgumentError("a route said that all rows stay, and has rows of several ranks");
+  }
   route.microbatch_offsets.assign(slice.microbatch_offsets().begin(), slice.microbatch_offsets().end());
   uint64_t last = 0;
   for (uint64_t offset : route.microbatch_offsets) {

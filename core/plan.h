@@ -97,6 +97,7 @@ struct Route {
   uint32_t microbatch = 0;          // which exchange; 0 where the encoder runs once per step
   std::vector<uint32_t> ranks;      // global ranks of both phases, ascending: the group of the exchange
   std::vector<RankRoute> per_rank;  // parallel to `ranks`
+  bool all_stay = false;            // no row leaves its rank, so that no rank needs the exchange
 };
 
 struct Plan {

@@ -339,6 +339,12 @@ class Checker {
         return Broken("rank ", g, " sends to ", send[next[g]].peer, " what is not received");
       }
     }
+    bool all_stay = true;
+    for (uint32_t g = 0; g < group.size(); ++g) {
+      for (const RouteSegment& segment : route.per_rank[g].send) all_stay = all_stay && segment.peer == g;
+    }
+    if (route.all_stay != all_stay)
+      return Broken("rows ", all_stay ? "all stay" : "move", ", and it says otherwise");
     return absl::OkStatus();
   }
 

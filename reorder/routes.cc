@@ -110,6 +110,8 @@ class RouteComposer {
       route.per_rank[segment.from].send.push_back({segment.to, segment.from_row, segment.rows});
       route.per_rank[segment.to].receive.push_back({segment.from, segment.to_row, segment.rows});
     }
+    route.all_stay = std::all_of(segments.begin(), segments.end(),
+                                 [](const Segment& segment) { return segment.from == segment.to; });
     return route;
   }
 

@@ -26,6 +26,7 @@ void AddRoute(const Route& route, const RankRoute& local, pb::RouteSlice& out) {
   out.set_to(std::string(PhaseName(route.to)));
   out.set_microbatch(route.microbatch);
   out.set_num_ranks(static_cast<uint32_t>(route.ranks.size()));
+  out.set_all_stay(route.all_stay);
   AddSegments(local.send, *out.mutable_send());
   AddSegments(local.receive, *out.mutable_receive());
   out.set_rows_in(local.rows_in);

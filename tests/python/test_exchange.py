@@ -1,5 +1,7 @@
 """Exchanges along random routes on gloo ranks, with gradients, against a reference that sees all ranks at once."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,31 @@ def test_one_process_needs_no_process_group():
     assert [int(v) for v in moved[:, 0]] == [source[0, i][1] for i in range(5)]
     moved.sum().backward()
     assert rows.grad.sum() == 5
+
+
+def exchange_alone(rank):
+    refused = mock.Mock(side_effect=AssertionError("a collective"))
+    order = [[rank, 0, 1], [rank, 2, 1], [rank, 1, 1]]
+    route = evenkeel.Route([0, 1], order, [[rank, 0, 3]], 4, 3, all_stay=True)
+    rows = values_of(rank, 4, 3, torch.float64).requires_grad_(rank == 0)
+    with mock.patch.object(dist, "all_to_all_single", refused), mock.patch.object(dist, "all_reduce", refused):
+        moved = evenkeel.torch.exchange(rows, route)
+        if rank == 0:
+            (moved * weights_of(rank, 3, 3, torch.float64)).sum().backward()
+        back = evenkeel.torch.exchange(moved.detach(), route.inverse())
+    return moved.detach().numpy(), None if rows.grad is None else rows.grad.numpy(), back.numpy()
+
+
+def test_where_all_rows_stay_no_rank_meets_another():
+    for rank, (moved, gradient, back) in enumerate(ranks.run(2, exchange_alone)):
+        rows, weights = values_of(rank, 4, 3, torch.float64).numpy(), weights_of(rank, 3, 3, torch.float64).numpy()
+        order = [0, 2, 1]
+        assert np.array_equal(moved, rows[order])
+        assert np.array_equal(back[order], rows[order]) and not back[3].any()
+        if rank == 0:
+            assert np.array_equal(gradient[order], weights) and not gradient[3].any()
+        else:
+            assert gradient is None, "each rank decides for itself"
 
 
 def test_rows_that_do_not_fit_the_route_are_refused():

@@ -245,3 +245,21 @@ def test_help_names_every_option_of_the_loader():
     words = evenkeel.Loader.__doc__
     from evenkeel import loader
     assert [name for name in sorted(loader._OPTIONS | loader._OWN_OPTIONS) if name not in words] == []
+
+
+@pytest.mark.parametrize("algorithm", ["none", "greedy_packed"])
+@pytest.mark.parametrize("runs", ["once_per_step", "once_per_microbatch"])
+def test_routes_say_on_every_rank_whether_all_rows_stay(job, algorithm, runs):
+    path = jobs.write_job(job.parent, f"stay-{algorithm}-{runs}", 2, algorithm, runs, f"{{capacity_tokens: {jobs.CAPACITY}}}")
+    with jobs.worker(path) as address:
+        loaders = [jobs.alone(address, rank=rank, num_steps=jobs.STEPS) for rank in range(2)]
+        said = []
+        for steps in zip(*loaders):
+            for phase in ("vision", "audio"):
+                routes = [step.routes[phase] if runs == "once_per_microbatch" else [step.routes[phase]] for step in steps]
+                for pair in zip(*routes):
+                    stay = all(route.stays for route in pair)
+                    assert [route.all_stay for route in pair] == [stay, stay]
+                    assert pair[0].inverse().all_stay == stay
+                    said.append(stay)
+    assert all(said) if algorithm == "none" else not all(said)

@@ -25,10 +25,11 @@ class Route:
     `send`, `receive`: int64 [n, 3], rows of (peer, first local row, rows); peers index `ranks`.
     `rows_in`: rows of the local input; `rows_out`: rows of the local output.
     `origin`: the loader's connection that it came from, or None; all ranks of an exchange must follow one stream.
+    `all_stay`: no row of any rank goes to another, so that the exchange is a copy on each rank and no collective.
     """
 
     def __init__(self, ranks, send, receive, rows_in, rows_out, microbatch_offsets=(), source="", destination="",
-                 microbatch=0, origin=None):
+                 microbatch=0, origin=None, all_stay=False):
         self.ranks = list(ranks)
         self.send = np.asarray(send, np.int64).reshape(-1, 3)
         self.receive = np.asarray(receive, np.int64).reshape(-1, 3)
@@ -39,13 +40,14 @@ class Route:
         self.destination = destination
         self.microbatch = microbatch
         self.origin = origin
+        self.all_stay = bool(all_stay)
         self._cache = {}
 
     def inverse(self):
         """The way back: gradients of the output's rows to where the rows came from."""
         if "inverse" not in self._cache:
             self._cache["inverse"] = Route(self.ranks, self.receive, self.send, self.rows_out, self.rows_in, (),
-                                           self.destination, self.source, self.microbatch, self.origin)
+                                           self.destination, self.source, self.microbatch, self.origin, self.all_stay)
         return self._cache["inverse"]
 
     def microbatch_rows(self, index):

@@ -139,7 +139,7 @@ def _first_elements(out, rows, columns, device):
 
 
 def exchange(rows, route, group=None, grad=None):
-    """Sends rows of this rank's tensor(s) along a route; a collective of the route's ranks.
+    """Sends rows of this rank's tensor(s) along a route; a collective of the route's ranks, unless the plan lets all rows stay.
 
     rows    a tensor [route.rows_in, ...], or a tuple of them that travel together
     route   step.routes["vision"], its inverse(), or any Route
@@ -154,7 +154,7 @@ def exchange(rows, route, group=None, grad=None):
     """
     single = isinstance(rows, torch.Tensor)
     inputs = (rows,) if single else tuple(rows)
-    if inputs and route.origin is not None and _ranks_of(route, group) > 1:
+    if inputs and route.origin is not None and _ranks_of(route, group) > 1 and (_is_running() or not route.all_stay):
         agreement.ensure(route.origin, group, inputs[0].device)
     for one in inputs:
         if one.shape[0] != route.rows_in:
@@ -202,15 +202,13 @@ def _move(route, group, inputs):
     """The exchange itself. Rows travel as bytes, so that every type that a backend does not know can travel too."""
     if not inputs:
         return ()
-    device = inputs[0].device
-    send_index, receive_index, send_splits, receive_splits = _plan_for(route, group, device)
+    send_index, receive_index, send_splits, receive_splits = _plan_for(route, group, inputs[0].device)
     picked = [_bytes_of(one.index_select(0, send_index)) for one in inputs]
     packed = picked[0] if len(picked) == 1 else torch.cat(picked, 1)
-    arrived = packed.new_empty((len(receive_index), packed.shape[1]))
-    if _ranks_of(route, group) > 1:
+    arrived = packed
+    if _needs_others(route, group):
+        arrived = packed.new_empty((len(receive_index), packed.shape[1]))
         dist.all_to_all_single(arrived, packed.contiguous(), receive_splits, send_splits, group=group)
-    else:
-        arrived.copy_(packed)
     outputs, at = [], 0
     for one, piece in zip(inputs, picked):
         width = piece.shape[1]
@@ -229,10 +227,18 @@ def _bytes_of(rows):
     return flat.view(torch.uint8)
 
 
+def _is_running():
+    return dist.is_available() and dist.is_initialized()
+
+
+def _needs_others(route, group):
+    return not route.all_stay and _ranks_of(route, group) > 1
+
+
 def _ranks_of(route, group):
     if len(route.ranks) == 1:
         return 1  # no other rank has it, so no rank needs to join
-    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else len(route.ranks)
+    return dist.get_world_size(group) if _is_running() else len(route.ranks)
 
 
 def _plan_for(route, group, device):
@@ -263,7 +269,7 @@ def _any_requires_grad(inputs, route, group):
     if not torch.is_grad_enabled() or not any(one.is_floating_point() for one in inputs):
         return False
     wants = any(one.requires_grad for one in inputs)
-    if _ranks_of(route, group) == 1:
+    if not _needs_others(route, group):
         return wants
     flag = torch.tensor([int(wants)], dtype=torch.int32, device=inputs[0].device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)

@@ -39,6 +39,7 @@ py::dict WrapRoute(const client::LocalRoute& route) {
   out["destination"] = std::string(PhaseName(route.to));
   out["microbatch"] = route.microbatch;
   out["num_ranks"] = route.num_ranks;
+  out["all_stay"] = route.all_stay;
   out["send"] = WrapSegments(route.route.send);
   out["receive"] = WrapSegments(route.route.receive);
   out["rows_in"] = route.route.rows_in;
