@@ -263,14 +263,42 @@ class LlmTask : public PartTask {
     return StandIn(lengths, scratch);
   }
 
+  // Null: the text is not cut, or more than its ids is needed of it.
+  TextCache* CacheFor(const Unit& unit) const {
+    const std::vector<Piece>& pieces = plan_->samples.pieces;
+    const bool is_cut = !pieces.empty() && pieces[unit.number].text_tokens > Length(unit);
+    const bool ids_suffice = stream_.job.columns.empty() && !stream_.job.processor.loss_weights;
+    return is_cut && ids_suffice ? stream_.texts.get() : nullptr;
+  }
+
   absl::Status BuildFromText(const Unit& unit, Scratch& scratch) const {
-    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
-                              scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
-    EVENKEEL_RETURN_IF_ERROR(
-        stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence));
+    TextCache* const cache = CacheFor(unit);
+    const SampleRef& ref = plan_->samples.refs[unit.number];
+    if (const TextCache::Ids ids = cache == nullptr ? nullptr : cache->Find(ref)) {
+      TakeIds(*ids, scratch.sequence);
+    } else {
+      EVENKEEL_RETURN_IF_ERROR(BuildWhole(unit, scratch));
+      const std::vector<int64_t>& made = scratch.sequence.input_ids;
+      if (cache != nullptr)
+        cache->Keep(ref, std::make_shared<const std::vector<uint32_t>>(made.begin(), made.end()));
+    }
     if (plan_->samples.pieces.empty()) return absl::OkStatus();
     return CutPiece(plan_->samples.pieces[unit.number], plan_->samples.lengths[unit.number].llm_length,
                     scratch.sequence);
+  }
+
+  // A text alone, trained whole: its labels are its ids. CutPiece makes the rest.
+  static void TakeIds(const std::vector<uint32_t>& ids, preprocess::Sequence& sequence) {
+    sequence.input_ids.assign(ids.begin(), ids.end());
+    sequence.labels = sequence.input_ids;
+    sequence.loss_weights.clear();
+    sequence.token_types.assign(ids.size(), 0);
+  }
+
+  absl::Status BuildWhole(const Unit& unit, Scratch& scratch) const {
+    EVENKEEL_ASSIGN_OR_RETURN(const Conversation* conversation,
+                              scratch.reader.Read(unit.places, stream_.job.limits, *stream_.source));
+    return stream_.processor->BuildSequence(*conversation, scratch.items, scratch.facts, scratch.sequence);
   }
 
   // Makes the sequence of a text that of `length` of its tokens: a document of its own, whose first token nothing predicts.

@@ -56,6 +56,7 @@ absl::Status FinishStream(Stream& stream) {
   stream.stream_digest = StreamDigest(stream.job, stream.index->digest(), stream.processor->digest());
   stream.layout_digest = LayoutDigest(stream.job);
   stream.read_runs = std::make_unique<dataset::ReadRuns>(stream.job, *stream.index);
+  if (stream.job.batch.chunk.count > 0) stream.texts = std::make_unique<TextCache>();
   return absl::OkStatus();
 }
 
