@@ -35,7 +35,7 @@ struct Stream {
   std::unique_ptr<dataset::Index> index;
   std::unique_ptr<dataset::Sampler> sampler;
   std::unique_ptr<dataset::ReadRuns> read_runs;
-  std::unique_ptr<TextCache> texts;  // null where the job does not cut texts
+  std::unique_ptr<TextCache> texts;                // null where the job does not cut texts
   std::array<MediaFacts, kMaxPhases> dummy_facts;  // by the phase's number; the llm has none
   reorder::DummyItems dummies;
   Digest stream_digest;

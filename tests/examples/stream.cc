@@ -2,6 +2,7 @@
 #include "stream/stream.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 #include "stream/bin_packer.h"
 #include "stream/part_builder.h"
 #include "stream/part_task.h"
+#include "stream/text_cache.h"
 
 namespace evenkeel::stream {
 
@@ -36,6 +38,12 @@ absl::Status RunTask(PartTask& task, std::span<std::byte> part) {
 absl::Status Plan12() {
 #include "examples/stream/stream.h.inc"
   return absl::OkStatus();
+}
+
+std::vector<uint32_t> Tokenize(const SampleRef& ref) { return {static_cast<uint32_t>(ref.index)}; }
+
+void KeepText(TextCache& cache, const SampleRef& ref) {
+#include "examples/stream/text_cache.h.inc"
 }
 
 }  // namespace evenkeel::stream
