@@ -1,10 +1,10 @@
 // The C interface of object stores in rust/: objects of S3, Google Cloud Storage, Azure and HTTP servers.
 //
 // A store is a bucket, a container or an HTTP server. Credentials, and options that the caller does not give, come from
-// the environment as the clouds' own tools have them. Calls block; they run on a few threads of the library, which
-// start with the first store that is opened, and never in a process forked afterwards. Failed requests are made again
-// with growing, jittered pauses, up to a number and a deadline; slow ones are made a second time, one in twenty at most.
-// Messages have no credentials.
+// the environment as the clouds' own tools have them, of S3 also from profiles of ~/.aws. Calls block; they run on a few
+// threads of the library, which start with the first store that is opened, and never in a process forked afterwards.
+// Failed requests are made again with growing, jittered pauses, up to a number and a deadline; slow ones are made a
+// second time, one in twenty at most. Messages have no credentials.
 //
 // Ownership: a store is the caller's, to be given to its free. What a call returns is valid until the next call on this
 // thread.
@@ -67,6 +67,9 @@ int32_t evenkeel_store_read(const EvenkeelStore* store, EvenkeelText key, Evenke
 // An object with all its bytes, by one request. `max_bytes`: of a larger one only what is known of it, without bytes.
 int32_t evenkeel_store_read_whole(const EvenkeelStore* store, EvenkeelText key, uint64_t max_bytes,
                                   EvenkeelObject* out, EvenkeelText* bytes);
+
+// Makes or replaces an object, in parts if it is large; a failure leaves what was there. REFUSED: hf:// and HTTP servers.
+int32_t evenkeel_store_write(const EvenkeelStore* store, EvenkeelText key, EvenkeelText bytes);
 
 // Of all stores of this process since it started.
 typedef struct EvenkeelStoreCounts {

@@ -7,6 +7,7 @@
 
 mod checkpoint;
 mod json;
+mod profile;
 mod python;
 mod store;
 mod table;

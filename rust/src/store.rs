@@ -6,9 +6,10 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::{select, Either};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -18,7 +19,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, RetryConfig,
+    Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, PutOptions, RetryConfig,
 };
 use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, HeaderValue, AUTHORIZATION};
@@ -26,6 +27,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use url::{Host, Url};
 
+use crate::profile::{self, Profile};
 use crate::{bytes_of, caught, free, last_error, EvenkeelText, REFUSED};
 
 /// Codes of store.h, in addition to those of the other headers.
@@ -42,6 +44,8 @@ const MAX_REQUESTS: usize = 64;
 /// A read is made of ranges of this size, some of them at once.
 const RANGE_BYTES: usize = 8 << 20;
 const RANGES_AT_ONCE: usize = 4;
+/// A larger object is written in parts.
+const PART_BYTES: usize = 8 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A whole call may take this many times the time-out of a request.
 const DEADLINE_TIMEOUTS: u32 = 8;
@@ -215,12 +219,25 @@ impl HttpService for Counted {
         REQUESTS.fetch_add(1, Ordering::Relaxed);
         let begin = Instant::now();
         let answer = self.0.call(request).await;
-        REQUEST_MICROSECONDS.fetch_add(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
-        if !answer.as_ref().is_ok_and(|answer| answer.status().as_u16() < 400) {
-            FAILED_REQUESTS.fetch_add(1, Ordering::Relaxed);
-        }
+        note_answer(begin, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
         answer
     }
+}
+
+fn note_answer(begin: Instant, status: Option<u16>) {
+    REQUEST_MICROSECONDS.fetch_add(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
+    if status.is_none_or(|status| status >= 400) {
+        FAILED_REQUESTS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a request for credentials of a profile.
+pub(crate) async fn counted(sent: impl Future<Output = reqwest::Result<reqwest::Response>>) -> reqwest::Result<reqwest::Response> {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+    let begin = Instant::now();
+    let answer = sent.await;
+    note_answer(begin, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+    answer
 }
 
 /// Makes the HTTP clients of a store, also those for its credentials.
@@ -258,7 +275,7 @@ fn address_of(url: &Url) -> Option<IpAddr> {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     matches!(url.host(), Some(Host::Domain("localhost"))) || address_of(url).is_some_and(|address| address.is_loopback())
 }
 
@@ -386,16 +403,37 @@ macro_rules! build {
     };
 }
 
+/// The profile, in the order of AWS's own tools: keys of the environment win over every profile, a profile that the user
+/// names wins over web identity and containers, and these win over the default profile. Metadata of instances come last.
+fn profile_for(builder: &AmazonS3Builder) -> Outcome<Option<Profile>> {
+    let has = |key| builder.get_config_value(&key).is_some_and(|value| !value.is_empty());
+    let has_keys = has(AmazonS3ConfigKey::AccessKeyId) || has(AmazonS3ConfigKey::SecretAccessKey);
+    let has_service = (has(AmazonS3ConfigKey::WebIdentityTokenFile) && has(AmazonS3ConfigKey::RoleArn))
+        || has(AmazonS3ConfigKey::ContainerCredentialsRelativeUri)
+        || has(AmazonS3ConfigKey::ContainerCredentialsFullUri);
+    if has_keys || (has_service && variable("AWS_PROFILE").is_none()) {
+        return Ok(None);
+    }
+    runtime()?.block_on(Profile::find()).map_err(refused)
+}
+
 fn open_s3(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    if options.ca_file.is_empty() {
-        options.ca_file = variable("AWS_CA_BUNDLE").unwrap_or_default();
-    }
-    if options.endpoint.is_empty() {
-        let known = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-        options.endpoint = known(AmazonS3ConfigKey::S3Endpoint).or_else(|| known(AmazonS3ConfigKey::Endpoint)).unwrap_or_default();
-    }
     options.anonymous |= is_true(builder.get_config_value(&AmazonS3ConfigKey::SkipSignature));
+    let profile = if options.anonymous { None } else { profile_for(&builder)? };
+    let of_profile = |name: &str| profile.as_ref().and_then(|profile| profile.get(name));
+    if options.ca_file.is_empty() {
+        options.ca_file = variable("AWS_CA_BUNDLE").or_else(|| of_profile("ca_bundle")).unwrap_or_default();
+    }
+    let known = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+    if options.endpoint.is_empty() {
+        let of_environment = known(AmazonS3ConfigKey::S3Endpoint).or_else(|| known(AmazonS3ConfigKey::Endpoint));
+        options.endpoint = of_environment.or_else(|| profile.as_ref().and_then(Profile::endpoint)).unwrap_or_default();
+    }
+    if options.region.is_empty() {
+        let of_environment = known(AmazonS3ConfigKey::Region).or_else(|| known(AmazonS3ConfigKey::DefaultRegion));
+        options.region = of_environment.or_else(|| of_profile("region")).unwrap_or_default();
+    }
     options.virtual_host |= is_true(builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest));
     let allow_http = options.allows_http(&options.endpoint, "AWS_ALLOW_HTTP")?;
     if !options.endpoint.is_empty() {
@@ -407,6 +445,11 @@ fn open_s3(bucket: &str, options: &mut Options) -> Outcome<Box<dyn ObjectStore>>
     }
     if !options.region.is_empty() {
         builder = builder.with_region(options.region.clone());
+    }
+    if let Some(profile) = profile.filter(Profile::has_credentials) {
+        let client = options.connector(false)?.client(CONNECT_TIMEOUT, true).map_err(|error| refused(error.to_string()))?;
+        let region = if options.region.is_empty() { "us-east-1".to_string() } else { options.region.clone() };
+        builder = builder.with_credentials(Arc::new(profile.credentials(client, region, options.timeout)));
     }
     let builder = builder.with_virtual_hosted_style_request(options.virtual_host).with_skip_signature(options.anonymous);
     build!(builder, options, allow_http, false)
@@ -559,6 +602,9 @@ fn reason_of(error: &object_store::Error) -> String {
         cause = inner;
     }
     let text = cause.to_string();
+    if cause.is::<profile::Failure>() {
+        return text;
+    }
     answer_of(&text).map_or_else(|| shortened(&text), |(_, answer)| answer)
 }
 
@@ -569,7 +615,10 @@ impl EvenkeelStore {
         let reason = reason_of(error);
         let status = answer_of(&outer).map(|(status, _)| status);
         let says = |text: &str| outer.contains(text) || reason.contains(text);
+        let is_profile = std::error::Error::source(error).is_some_and(|source| source.is::<profile::Failure>());
         let (code, advice) = match error {
+            Unauthenticated { .. } if is_profile => (DENIED, ""),
+            _ if is_profile => (UNAVAILABLE, ""),
             // The hub hides what one may not see.
             NotFound { .. } if self.hub.is_some() => (NOT_FOUND, HUB_ADVICE),
             PermissionDenied { .. } | Unauthenticated { .. } if self.hub.is_some() => (DENIED, HUB_ADVICE),
@@ -606,12 +655,16 @@ impl EvenkeelStore {
 
     /// Runs on this thread; the runtime's threads drive the connections.
     fn wait<T>(&self, key: &str, body: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        self.wait_for(self.deadline, key, body)
+    }
+
+    fn wait_for<T>(&self, deadline: Duration, key: &str, body: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         runtime()?.block_on(async {
-            match tokio::time::timeout(self.deadline, body).await {
+            match tokio::time::timeout(deadline, body).await {
                 Ok(done) => done,
                 Err(_) => Err(Failure {
                     code: UNAVAILABLE,
-                    message: format!("{}: no answer within {:.1} s, retries included", self.name_of(key), self.deadline.as_secs_f64()),
+                    message: format!("{}: no answer within {:.1} s, retries included", self.name_of(key), deadline.as_secs_f64()),
                 }),
             }
         })
@@ -808,6 +861,33 @@ impl EvenkeelStore {
         Err(Failure { code: UNAVAILABLE, message: format!("{}: not all of it was delivered: {why}", self.name_of(key)) })
     }
 
+    /// Makes or replaces an object. A part that is not complete leaves what was there.
+    async fn write(&self, key: &str, bytes: Bytes) -> Outcome<()> {
+        if self.is_http {
+            return Err(refused(format!("{}: objects can be written to s3://, gs:// and az:// only", self.name_of(key))));
+        }
+        let path = self.path_of(key)?;
+        let denied = |error: object_store::Error| {
+            let failure = self.failure(key, &error);
+            Failure { message: failure.message.replace("to read and list", "to write"), ..failure }
+        };
+        let _permit = PERMITS.acquire().await;
+        if bytes.len() <= PART_BYTES {
+            self.store.put_opts(&path, bytes.into(), PutOptions::default()).await.map_err(denied)?;
+            return Ok(());
+        }
+        let mut upload = self.store.put_multipart_opts(&path, Default::default()).await.map_err(denied)?;
+        let parts = (0..bytes.len()).step_by(PART_BYTES).map(|begin| bytes.slice(begin..bytes.len().min(begin + PART_BYTES)));
+        for part in parts {
+            if let Err(error) = upload.put_part(part.into()).await {
+                let _ = upload.abort().await;
+                return Err(denied(error));
+            }
+        }
+        upload.complete().await.map_err(denied)?;
+        Ok(())
+    }
+
     async fn read(&self, key: &str, etag: &str, offset: u64, out: &mut [u8]) -> Outcome<()> {
         let path = self.path_of(key)?;
         let ranges = out.chunks_mut(RANGE_BYTES).enumerate();
@@ -931,6 +1011,19 @@ pub unsafe extern "C" fn evenkeel_store_read_whole(
             *bytes = EvenkeelText { bytes: found.body.as_ptr(), num_bytes: found.body.len() };
         });
         Ok(())
+    })
+}
+
+/// # Safety
+/// As `evenkeel_store_head`; `bytes` must be readable.
+#[no_mangle]
+pub unsafe extern "C" fn evenkeel_store_write(store: *const EvenkeelStore, key: EvenkeelText, bytes: EvenkeelText) -> i32 {
+    let store = &*store;
+    guarded(|| {
+        let key = key_of(key)?;
+        let bytes = Bytes::copy_from_slice(bytes_of(bytes));
+        let deadline = store.deadline * (1 + (bytes.len() / PART_BYTES) as u32);
+        store.wait_for(deadline, key, store.write(key, bytes))
     })
 }
 
