@@ -19,13 +19,16 @@
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "client/consumer.h"
+#include "core/address.h"
 #include "core/annotated_mutex.h"
 #include "core/file_limit.h"
 #include "core/job.h"
 #include "core/job_syntax.h"
 #include "core/job_where.h"
+#include "core/no_index.h"
 #include "core/status.h"
 #include "core/steady_time.h"
+#include "dataset/index/far_index.h"
 #include "preprocess/job_words.h"
 #include "stream/stream.h"
 
@@ -133,12 +136,16 @@ absl::Status ExpectJob(Options& options) {
   if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   options.consumer.expect_layout_digest = LayoutDigest(job).Hex();
   std::error_code ignored;
-  if (!std::filesystem::exists(job.index, ignored)) {
-    std::cerr << "evenkeel: no index at " << job.index
-              << ": the stream digest is not compared with the job's\n";
+  const std::string index = job.index;
+  const auto without_index = [&index] {
+    std::cerr << "evenkeel: no index at " << index << ": the stream digest is not compared with the job's\n";
     return absl::OkStatus();
-  }
+  };
+  if (!IsAddress(index) && !std::filesystem::exists(index, ignored)) return without_index();
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python, StartPython(options.python, job));
+  const absl::Status fetched = dataset::FetchIndex(job);
+  if (IsNoIndex(fetched)) return without_index();
+  EVENKEEL_RETURN_IF_ERROR(fetched);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), std::move(python)));
   options.consumer.expect_stream_digest = stream->stream_digest.Hex();

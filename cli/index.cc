@@ -21,10 +21,13 @@
 #include "cli/python.h"
 #include "cli/quoted.h"
 #include "cli/unpack_options.h"
+#include "core/address.h"
 #include "core/job_where.h"
+#include "core/no_index.h"
 #include "core/status.h"
 #include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
+#include "dataset/index/far_index.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/index_prune.h"
 #include "isolation/isolated_processor.h"
@@ -238,6 +241,25 @@ absl::Status BuildShards(dataset::IndexBuilder& builder, size_t threads) {
   return built;
 }
 
+// In a store the index is new once it is there; until then the copy keeps what was built for the next run.
+absl::Status CommitTo(const std::string& address, const Job& job, dataset::IndexBuilder& builder) {
+  EVENKEEL_RETURN_IF_ERROR(builder.Commit());
+  if (!IsAddress(address)) return absl::OkStatus();
+  EVENKEEL_RETURN_IF_ERROR(builder.SaveProgress());
+  EVENKEEL_RETURN_IF_ERROR(dataset::PublishIndex(job, address));
+  return builder.Commit();
+}
+
+// What needs other files of the index than those of the job.
+absl::Status CheckFolder(const Job& job, const dataset::IndexPart& part, bool prune) {
+  if (!IsAddress(job.index) || (part.count == 1 && !prune)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      part.count > 1 ? "--part" : "--prune", " works on a folder, and the index of ", job.path, " is ",
+      job.index,
+      part.count > 1 ? ": give the parts a job with a folder that all of them reach"
+                     : ": use a rule of the bucket's life cycle, or a new folder of the bucket"));
+}
+
 int ExitCodeOf(const dataset::IndexSummary& summary, const Extras& extras) {
   if (summary.damaged_shards > 0) {
     std::cerr << "evenkeel: " << summary.damaged_shards
@@ -254,6 +276,7 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
     return absl::InvalidArgumentError("--prune belongs to the run without --part, which makes the index");
   Interrupt::Block();
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
+  EVENKEEL_RETURN_IF_ERROR(CheckFolder(job, part, arguments.prune));
   if (const absl::Status words = preprocess::CheckJob(job); !words.ok()) return NameInJob(job, words);
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<isolation::DecoderPool> decoders,
                             StartDecoders(arguments.isolation, job));
@@ -271,6 +294,9 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
       isolation::WithDecoders(*std::move(loaded), std::move(decoders), job);
   std::unique_ptr<dataset::ByteSource> source =
       dataset::MakeShardSource(job.stores, {.unpack = arguments.unpack});
+  const std::string address = job.index;
+  if (const absl::Status fetched = dataset::FetchIndex(job); !fetched.ok() && !IsNoIndex(fetched))
+    return fetched;
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*source, job));
   const size_t threads =
       arguments.threads != 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -293,13 +319,13 @@ absl::StatusOr<int> MakeIndex(const IndexArguments& arguments) {
                                             : PrintText(summary, builder, extras));
     return ExitCodeOf(summary, extras);
   }
-  if (const absl::Status few = CheckExcluded(summary, max_excluded, job.index); !few.ok()) {
+  if (const absl::Status few = CheckExcluded(summary, max_excluded, address); !few.ok()) {
     extras.written = false;
     EVENKEEL_RETURN_IF_ERROR(arguments.json ? PrintJson(summary, builder, extras)
                                             : PrintText(summary, builder, extras));
     return few;
   }
-  EVENKEEL_RETURN_IF_ERROR(builder.Commit());
+  EVENKEEL_RETURN_IF_ERROR(CommitTo(address, job, builder));
   if (arguments.prune) {
     EVENKEEL_ASSIGN_OR_RETURN(extras.pruned, dataset::PruneIndex(job, processor->digest(), *source));
   }

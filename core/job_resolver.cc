@@ -186,7 +186,21 @@ class Resolver {
 
   absl::Status Index() {
     if (in_.index().empty()) return Error("index", "missing; give the folder of the index");
-    job_.index = Relative(in_.index());
+    EVENKEEL_RETURN_IF_ERROR(CheckAddress("index", in_.index()));
+    if (!IsAddress(in_.index())) {
+      job_.index = Relative(in_.index());
+      return absl::OkStatus();
+    }
+    const std::string scheme(SchemeOf(in_.index()));
+    if (scheme != "s3" && scheme != "gs" && scheme != "az") {
+      return Error("index", "'", scheme,
+                   "://' cannot be written to; give a folder, or s3://bucket/folder, gs:// or az://");
+    }
+    const std::string folder(absl::StripSuffix(in_.index(), "/"));
+    if (folder.find('/', scheme.size() + 3) == std::string::npos || HasPattern(folder) ||
+        folder.find("//", scheme.size() + 3) != std::string::npos)
+      return Error("index", "'", ShortText(folder), "' is not ", scheme, "://BUCKET/FOLDER");
+    job_.index = folder;
     return absl::OkStatus();
   }
 

@@ -112,10 +112,66 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
+// The stores of addresses, each opened once.
+class Stores {
+ public:
+  explicit Stores(std::vector<StoreSpec> specs) : specs_(std::move(specs)) {}
+
+  absl::StatusOr<const EvenkeelStore*> Open(std::string_view name) {
+    MutexLock lock(mutex_);  // opening makes no request
+    const auto found = stores_.find(name);
+    if (found != stores_.end()) return found->second.get();
+    const StoreSpec spec = SpecOf(name);
+    const EvenkeelStoreOptions options = {
+        .endpoint = Text(spec.endpoint),
+        .region = Text(spec.region),
+        .ca_file = Text(spec.ca_file),
+        .virtual_host = spec.virtual_host,
+        .anonymous = spec.anonymous,
+        .allow_http = spec.allow_http,
+        .timeout_seconds = spec.timeout_seconds,
+        .max_retries = spec.retries,
+    };
+    EvenkeelStore* store = nullptr;
+    EVENKEEL_RETURN_IF_ERROR(StatusOf(evenkeel_store_open(Text(name), options, &store)));
+    return stores_.emplace(std::string(name), Store(store)).first->second.get();
+  }
+
+ private:
+  // What the job has for the store, by the longest `url`.
+  StoreSpec SpecOf(std::string_view store) const {
+    const StoreSpec* best = nullptr;
+    const std::string root = absl::StrCat(std::string(store), "/");
+    for (const StoreSpec& spec : specs_) {
+      const bool matches = root.starts_with(spec.url) || store == spec.url;
+      if (matches && (best == nullptr || spec.url.size() > best->url.size())) best = &spec;
+    }
+    return best == nullptr ? StoreSpec() : *best;
+  }
+
+  const std::vector<StoreSpec> specs_;
+  Mutex mutex_;
+  std::map<std::string, Store, std::less<>> stores_ ABSL_GUARDED_BY(mutex_);
+};
+
+class StoreWriter : public ObjectWriter {
+ public:
+  explicit StoreWriter(std::vector<StoreSpec> specs) : stores_(std::move(specs)) {}
+
+  absl::Status Write(const std::string& address, std::string_view bytes) override {
+    const Parts parts = PartsOf(address);
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, stores_.Open(parts.store));
+    return StatusOf(evenkeel_store_write(store, Text(parts.key), Text(bytes)));
+  }
+
+ private:
+  Stores stores_;
+};
+
 class StoreSource : public ByteSource {
  public:
   StoreSource(std::vector<StoreSpec> specs, std::unique_ptr<ByteSource> files)
-      : specs_(std::move(specs)), files_(std::move(files)) {}
+      : stores_(std::move(specs)), files_(std::move(files)) {}
 
   absl::StatusOr<uint64_t> Size(const std::string& path) override {
     if (!IsAddress(path)) return files_->Size(path);
@@ -140,7 +196,7 @@ class StoreSource : public ByteSource {
   absl::Status ReadAt(const std::string& path, uint64_t offset, std::span<std::byte> out) override {
     if (!IsAddress(path)) return files_->ReadAt(path, offset, out);
     const std::string address = WithoutMark(path);
-    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, Open(PartsOf(address).store));
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, stores_.Open(PartsOf(address).store));
     // A medium that is an object is read once: its checksum is the only condition.
     Object object;
     if (!IsConfined(path)) {
@@ -158,7 +214,7 @@ class StoreSource : public ByteSource {
   absl::StatusOr<WholeObject> ReadWhole(const std::string& path, uint64_t max_bytes) override {
     if (!IsAddress(path)) return files_->ReadWhole(path, max_bytes);
     const std::string address = WithoutMark(path);
-    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, Open(PartsOf(address).store));
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, stores_.Open(PartsOf(address).store));
     EvenkeelObject seen{};
     EvenkeelText body{};
     EVENKEEL_RETURN_IF_ERROR(
@@ -179,7 +235,7 @@ class StoreSource : public ByteSource {
       return absl::InvalidArgumentError(absl::StrCat(
           pattern, ": * and ? are allowed in the last component only; list the folders one by one"));
     }
-    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, Open(parts.store));
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, stores_.Open(parts.store));
     const EvenkeelObject* objects = nullptr;
     size_t num_objects = 0;
     EVENKEEL_RETURN_IF_ERROR(StatusOf(evenkeel_store_list(store, Text(folder), &objects, &num_objects)));
@@ -219,7 +275,7 @@ class StoreSource : public ByteSource {
       const auto found = objects_.find(address);
       if (found != objects_.end()) return found->second;
     }
-    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, Open(PartsOf(address).store));
+    EVENKEEL_ASSIGN_OR_RETURN(const EvenkeelStore* const store, stores_.Open(PartsOf(address).store));
     EvenkeelObject seen{};
     EVENKEEL_RETURN_IF_ERROR(StatusOf(evenkeel_store_head(store, Text(PartsOf(address).key), &seen)));
     Object object{seen.num_bytes, Quoted(View(seen.etag))};
@@ -227,41 +283,9 @@ class StoreSource : public ByteSource {
     return object;
   }
 
-  // What the job has for the store, by the longest `url`.
-  StoreSpec SpecOf(std::string_view store) const {
-    const StoreSpec* best = nullptr;
-    const std::string root = absl::StrCat(std::string(store), "/");
-    for (const StoreSpec& spec : specs_) {
-      const bool matches = root.starts_with(spec.url) || store == spec.url;
-      if (matches && (best == nullptr || spec.url.size() > best->url.size())) best = &spec;
-    }
-    return best == nullptr ? StoreSpec() : *best;
-  }
-
-  absl::StatusOr<const EvenkeelStore*> Open(std::string_view name) {
-    MutexLock lock(mutex_);  // opening makes no request
-    const auto found = stores_.find(name);
-    if (found != stores_.end()) return found->second.get();
-    const StoreSpec spec = SpecOf(name);
-    const EvenkeelStoreOptions options = {
-        .endpoint = Text(spec.endpoint),
-        .region = Text(spec.region),
-        .ca_file = Text(spec.ca_file),
-        .virtual_host = spec.virtual_host,
-        .anonymous = spec.anonymous,
-        .allow_http = spec.allow_http,
-        .timeout_seconds = spec.timeout_seconds,
-        .max_retries = spec.retries,
-    };
-    EvenkeelStore* store = nullptr;
-    EVENKEEL_RETURN_IF_ERROR(StatusOf(evenkeel_store_open(Text(name), options, &store)));
-    return stores_.emplace(std::string(name), Store(store)).first->second.get();
-  }
-
-  const std::vector<StoreSpec> specs_;
+  Stores stores_;
   const std::unique_ptr<ByteSource> files_;
   Mutex mutex_;
-  std::map<std::string, Store, std::less<>> stores_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Object> objects_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -270,6 +294,10 @@ class StoreSource : public ByteSource {
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores,
                                             std::unique_ptr<ByteSource> files) {
   return std::make_unique<StoreSource>(std::move(stores), std::move(files));
+}
+
+std::unique_ptr<ObjectWriter> MakeObjectWriter(std::vector<StoreSpec> stores) {
+  return std::make_unique<StoreWriter>(std::move(stores));
 }
 
 void LookAtFolders(ByteSource& source, const std::vector<std::string>& paths) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,16 @@ namespace evenkeel::dataset {
 
 // Addresses are read as `stores` has it; every other path from `files`.
 std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores, std::unique_ptr<ByteSource> files);
+
+// Writes objects of s3://, gs:// and az://. Thread safety: may be used from many threads.
+class ObjectWriter {
+ public:
+  virtual ~ObjectWriter() = default;
+  // Makes or replaces the object; a failure leaves what was there. PermissionDenied: no right to write. InvalidArgument: hf://
+  // and HTTP servers. Otherwise as ByteSource::Size.
+  virtual absl::Status Write(const std::string& address, std::string_view bytes) = 0;
+};
+std::unique_ptr<ObjectWriter> MakeObjectWriter(std::vector<StoreSpec> stores);
 
 // Lets the source see the sizes and ETags of many objects of a folder in few requests. Of few, and in a store that cannot be
 // listed, each is asked for when it is needed.

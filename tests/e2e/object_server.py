@@ -1,4 +1,5 @@
-"""A server of objects for tests: the S3 calls that reading needs, and plain files with ranges, with faults on request.
+"""A server of objects for tests: the S3 calls that reading and writing of small objects need, and plain files with
+ranges, with faults on request.
 
 A folder holds the objects. `s3://NAME/key` is asked for as /NAME/key, with signatures checked by the secret; any other
 reader gets the same objects as http://.../NAME/key if the server is made with `secret=None`.
@@ -109,6 +110,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with self.server.lock:
                 self.server.now -= 1
 
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.is_signed():
+            return None
+        if self.server.read_only:
+            return self.refuse(403, "AccessDenied")
+        path = self.server.folder / urllib.parse.unquote(self.path).lstrip("/")
+        if not (self.server.folder / path.relative_to(self.server.folder).parts[0]).is_dir():
+            return self.refuse(404, "NoSuchBucket")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+        return self.answer(200, {"ETag": self.etag(body)})
+
     def give_any(self):
         time.sleep(self.server.latency)
         path, _, query = self.path.partition("?")
@@ -137,7 +151,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.list_objects(path.strip("/"), values)
         file = self.server.folder / urllib.parse.unquote(path).lstrip("/")
         if not file.is_file():
-            return self.refuse(404, "NoSuchKey")
+            bucket = self.server.folder / urllib.parse.unquote(path).lstrip("/").partition("/")[0]
+            return self.refuse(404, "NoSuchKey" if bucket.is_dir() else "NoSuchBucket")
         return self.give(file.read_bytes(), fault)
 
     def list_objects(self, bucket, values):
@@ -208,7 +223,7 @@ class ObjectServer(http.server.ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.requests, self.faults = [], []
         self.now, self.most_at_once = 0, 0
-        self.latency, self.salt, self.redirect = 0, b"", None
+        self.latency, self.salt, self.redirect, self.read_only = 0, b"", None, False
         self.has_ranges, self.has_conditions, self.quotes_etags = True, True, True
         self.change_after = None  # ranges, then every object has another ETag
         self.stopped = threading.Event()

@@ -10,6 +10,7 @@
 #include "dataset/format/sample_scanner.h"
 #include "dataset/format/table.h"
 #include "dataset/format/tar_reader.h"
+#include "dataset/index/far_index.h"
 #include "dataset/index/index_builder.h"
 #include "dataset/index/media_source.h"
 #include "dataset/order/index_order.h"
@@ -74,6 +75,11 @@ std::shared_ptr<const Window> ReadWindow(RecentWindows<Window>& recent, uint64_t
 absl::Status VisitRows(std::span<const SampleRef> refs, std::vector<SampleLengths>& lengths,
                        absl::Status (*Read)(const SampleRef&, SampleLengths*)) {
 #include "examples/dataset/order/index_order.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status CopyIndex(Job& job, const std::string& address) {
+#include "examples/dataset/index/far_index.h.inc"
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@ installed is skipped with the reason.
 
 import io
 import json
+import os
 import subprocess
 import tarfile
 import time
@@ -17,11 +18,12 @@ import media
 import prometheus
 import servers
 import test_formats
-from object_server import SECRET
+from object_server import ACCESS_KEY, SECRET
 
 SHARDS = 3
 SAMPLES = 12
 STEPS = 3
+LINES = 400_000
 RANGE, ALL = "train/data-{000..002}.tar", "train/data-*.tar"
 
 
@@ -241,3 +243,46 @@ def test_a_cache_on_a_full_disk_changes_no_byte(files, cached):
             assert second.reads()["damaged"] == 0
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_profile_reads_a_bucket(tmp_path, files, minio, monkeypatch):
+    """Keys of a file for one profile, those of a program for the other."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    keys = {"AccessKeyId": ACCESS_KEY, "SecretAccessKey": SECRET, "Version": 1}
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    place = f"endpoint_url = http://{minio.host}\nregion = us-east-1\n"
+    (tmp_path / "config").write_text(f"[profile keys]\n{place}[profile program]\n{place}"
+                                     f"credential_process = cat '{tmp_path}/keys.json'\n")
+    (tmp_path / "credentials").write_text(f"[keys]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET}\n")
+    for profile in ("keys", "program"):
+        env = {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_PROFILE": profile,
+               "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
+        (tmp_path / profile).mkdir()
+        job = job_of(tmp_path / profile, minio.address(ALL))
+        assert (digest_of(index_of(job, env)), steps_of(job, env)) == files[1]
+
+
+def test_an_index_in_a_bucket_gives_the_stream_of_the_files(tmp_path, files, server):
+    if server.name == "fake-gcs-server":
+        pytest.skip("this emulator has no uploads of Google's XML interface")
+    job = job_of(tmp_path, server.address(RANGE))
+    job.write_text(job.read_text().replace("index: index", f"index: {server.address('index')}"))
+    env = {**server.environment(), "XDG_CACHE_HOME": str(tmp_path / "maker")}
+    assert digest_of(index_of(job, env)) == files[1][0]
+    assert steps_of(job, {**env, "XDG_CACHE_HOME": str(tmp_path / "worker")}) == files[1][1]
+
+
+def test_a_large_index_is_written_in_parts(tmp_path, server):
+    if server.name == "fake-gcs-server":
+        pytest.skip("this emulator has no uploads of Google's XML interface")
+    (tmp_path / "lines.txt").write_text("".join(f"line {i}\n" for i in range(LINES)))
+    job = job_of(tmp_path, f"{tmp_path}/lines.txt")
+    job.write_text(job.read_text().replace("index: index", f"index: {server.address('large')}"))
+    env = {**server.environment(), "XDG_CACHE_HOME": str(tmp_path / "maker")}
+    digest = digest_of(index_of(job, env))
+    sizes = [file.stat().st_size for file in (tmp_path / "maker").rglob("*") if file.is_file()]
+    assert max(sizes) > 8 << 20, "more than one part"
+    again = {**env, "XDG_CACHE_HOME": str(tmp_path / "other")}
+    found = json.loads(index_of(job, again).stdout)
+    assert (found["digest"], found["shards"]["unchanged"]) == (digest, 1)
