@@ -68,7 +68,8 @@ int32_t evenkeel_store_read(const EvenkeelStore* store, EvenkeelText key, Evenke
 int32_t evenkeel_store_read_whole(const EvenkeelStore* store, EvenkeelText key, uint64_t max_bytes,
                                   EvenkeelObject* out, EvenkeelText* bytes);
 
-// Makes or replaces an object, in parts if it is large; a failure leaves what was there. REFUSED: hf:// and HTTP servers.
+// Makes or replaces an object, in parts if it is large; a failure leaves what was there. REFUSED: hf:// and HTTP
+// servers.
 int32_t evenkeel_store_write(const EvenkeelStore* store, EvenkeelText key, EvenkeelText bytes);
 
 // Of all stores of this process since it started.

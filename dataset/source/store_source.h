@@ -29,8 +29,8 @@ std::unique_ptr<ByteSource> MakeStoreSource(std::vector<StoreSpec> stores, std::
 class ObjectWriter {
  public:
   virtual ~ObjectWriter() = default;
-  // Makes or replaces the object; a failure leaves what was there. PermissionDenied: no right to write. InvalidArgument: hf://
-  // and HTTP servers. Otherwise as ByteSource::Size.
+  // Makes or replaces the object; a failure leaves what was there. PermissionDenied: no right to write.
+  // InvalidArgument: hf:// and HTTP servers. Otherwise as ByteSource::Size.
   virtual absl::Status Write(const std::string& address, std::string_view bytes) = 0;
 };
 std::unique_ptr<ObjectWriter> MakeObjectWriter(std::vector<StoreSpec> stores);
