@@ -295,7 +295,12 @@ class Looker {
     EVENKEEL_ASSIGN_OR_RETURN(const std::string text, Read(sample.members[0], scanner));
     std::string form = LookAtJson(text);
     const absl::StatusOr<const dataset::ParsedText*> row = parser_.ParseRow(text, FieldNames(), limits_);
-    if (!row.ok()) return AddContext(row.status(), absl::IsNotFound(row.status()) ? "no text" : "bad JSON");
+    const bool is_pair = parser_.is_pair();
+    if (!row.ok()) {
+      return AddContext(row.status(), absl::IsNotFound(row.status()) ? "no text"
+                                      : is_pair                      ? "bad pair"
+                                                                     : "bad JSON");
+    }
     std::vector<Medium> media;
     for (const dataset::MediaReference& reference : (*row)->references) {
       const std::string name(reference.name.value_or(""));
@@ -313,7 +318,7 @@ class Looker {
     Count(media);
     const bool is_plain = (*row)->conversation.plain;
     ++(is_plain ? out_.captions : out_.chats);
-    ++out_.forms[!is_plain ? form : media.empty() ? "text alone" : "media with a caption"];
+    ++out_.forms[!is_plain || is_pair ? form : media.empty() ? "text alone" : "media with a caption"];
     return absl::OkStatus();
   }
 
@@ -369,18 +374,20 @@ class Looker {
       const std::string form = LookAtJson(content);
       const absl::StatusOr<const dataset::ParsedText*> chat = parser_.ParseChat(content, limits_);
       if (chat.ok()) {
-        const auto items = dataset::ResolveItems((*chat)->references, sample.key, sample.members);
+        std::span<const dataset::MediaReference> references = (*chat)->references;
+        if (parser_.is_pair()) references = references.first(references.size() / 2);  // each is there twice
+        const auto items = dataset::ResolveItems(references, sample.key, sample.members);
         if (!items.ok()) return AddContext(items.status(), "media do not match the text");
         std::vector<Medium> media;
-        for (const dataset::MediaReference& reference : (*chat)->references)
-          media.push_back(reference.medium);
+        for (const dataset::MediaReference& reference : references) media.push_back(reference.medium);
         EVENKEEL_RETURN_IF_ERROR(Compare(sample, json->suffix, *items, *chat));
         Count(media);
         ++out_.chats;
         ++out_.forms[form];
         return absl::OkStatus();
       }
-      if (!absl::IsNotFound(chat.status())) return AddContext(chat.status(), "bad JSON");
+      if (!absl::IsNotFound(chat.status()))
+        return AddContext(chat.status(), parser_.is_pair() ? "bad pair" : "bad JSON");
     }
     if (text == nullptr) return absl::InvalidArgumentError("no text: neither a text nor a chat");
     EVENKEEL_ASSIGN_OR_RETURN(const std::string content, Read(*text, scanner));
@@ -403,8 +410,12 @@ class Looker {
     if (!root.ok()) return "";
     if ((*root)->is_array()) return "a list of turns";
     std::string form;
+    const bool has_pair = (*root)->Find("chosen") != nullptr && (*root)->Find("rejected") != nullptr;
+    if (has_pair) form = "preference pairs";
     for (const dataset::JsonValue& member : (*root)->values()) {
       if (member.key == "messages" || member.key == "conversations") form = std::string(member.key);
+      const bool is_of_pair = member.key == "chosen" || member.key == "rejected" || member.key == "prompt";
+      if (has_pair && is_of_pair) continue;
       if (!HasMeaning(member.key)) ++out_.unused[Printable(member.key, 40)];
     }
     return form;

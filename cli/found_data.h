@@ -55,7 +55,7 @@ struct FoundData {
   std::array<uint64_t, 4> items = {};         // by Medium
   std::array<uint64_t, 4> samples_with = {};  // by Medium: samples with at least one item
   std::map<std::string, uint64_t>
-      forms;  // "messages", "conversations", "a list of turns", "a caption", "text alone"
+      forms;  // "messages", "conversations", "a list of turns", "preference pairs", "a caption", "text alone"
   std::map<std::string, uint64_t> suffixes;           // members by suffix
   std::map<std::string, uint64_t> unused;             // keys of JSON that reach no model: "id", "score"
   std::map<std::string, uint64_t> unusable;           // reason -> samples that the index will exclude

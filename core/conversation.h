@@ -55,6 +55,10 @@ struct Conversation {
   std::string_view documents = {};   // a list, JSON; empty: none
   // The ids of a sample that is stored as tokens, all trained on; it has no turns. Empty: the sample is a text or a chat.
   std::span<const uint32_t> tokens = {};
+  // Of a preference pair: the turn that begins its second sequence, the rejected one. Calls, and items, which are those of
+  // the first once more, go on counting. 0: no pair.
+  uint32_t rejected = 0;
+  uint32_t prompt = 0;  // of a pair: how many turns at the begin of both sequences are not trained
 };
 
 }  // namespace evenkeel

@@ -14,8 +14,9 @@
 namespace evenkeel {
 
 struct SequenceLengths {
-  uint32_t llm_length = 0;   // tokens, before alignment
-  uint32_t loss_tokens = 0;  // after the shift
+  uint32_t llm_length = 0;     // tokens, before alignment
+  uint32_t loss_tokens = 0;    // after the shift
+  uint32_t chosen_length = 0;  // SampleLengths::chosen_length
 };
 
 // Thread safety: all members are const and may be called from many threads.

@@ -101,9 +101,21 @@ struct SampleLengths {
   uint32_t llm_length = 0;        // tokens of the whole interleaved sequence, before alignment
   uint32_t loss_tokens = 0;       // labels other than -100 after the shift
   std::vector<SampleItem> items;  // in the order of their placeholders, towers of an item ascending
+  // Of a preference pair, the tokens of its first sequence, the chosen one: llm_length is of both, and each has the items of
+  // the prompt. 0: no pair.
+  uint32_t chosen_length = 0;
 
   friend bool operator==(const SampleLengths&, const SampleLengths&) = default;
 };
+
+// Tokens that a sample takes where every sequence is padded to a multiple of `align`, which is above 0.
+constexpr uint64_t AlignedLength(uint64_t tokens, uint64_t align) {
+  return (tokens + align - 1) / align * align;
+}
+inline uint64_t AlignedLength(const SampleLengths& lengths, uint64_t align) {
+  return AlignedLength(uint64_t{lengths.chosen_length}, align) +
+         AlignedLength(uint64_t{lengths.llm_length - lengths.chosen_length}, align);
+}
 
 // Facts of an item, from its header or one pass over its packets; independent of the processor.
 struct MediaFacts {

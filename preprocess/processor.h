@@ -71,6 +71,9 @@ struct Sequence {
   std::vector<float> loss_weights;   // of the labels; 0 where there is none
   std::vector<uint8_t> token_types;  // Medium of each token; placeholders only, marks are text
   std::vector<int64_t> positions;    // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
+  // Of a preference pair: the tokens of the chosen sequence, before those of the rejected one. Each has labels and
+  // positions of its own. 0: one sequence.
+  uint32_t chosen_length = 0;
 };
 
 // Memory for an item as stored. Freed with its owner.

@@ -48,8 +48,7 @@ class Checker {
     for (size_t s = 0; s < plan_.samples.size(); ++s) {
       const PlannedSample& sample = plan_.samples[s];
       const SampleLengths& lengths = step_.lengths[s];
-      if (sample.llm_length % align != 0 || sample.llm_length < lengths.llm_length ||
-          sample.llm_length - lengths.llm_length >= align) {
+      if (sample.llm_length != AlignedLength(lengths, align)) {
         return Broken("sample ", s, " of ", lengths.llm_length, " tokens is planned as ", sample.llm_length);
       }
       if (sample.loss_tokens != lengths.loss_tokens) return Broken("sample ", s, " has other loss tokens");

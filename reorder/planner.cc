@@ -81,7 +81,7 @@ absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& la
   uint32_t item = 0;
   llm.tokens.reserve(step.lengths.size());
   for (uint32_t s = 0; s < step.lengths.size(); ++s) {
-    const uint64_t aligned = (step.lengths[s].llm_length + align - 1) / align * align;
+    const uint64_t aligned = AlignedLength(step.lengths[s], align);
     if (aligned > max_tokens) return TooLong(job, step, s, aligned);
     llm.tokens.push_back(static_cast<uint32_t>(aligned));
     for (const SampleItem& of_sample : step.lengths[s].items) {

@@ -17,16 +17,25 @@
 namespace evenkeel::stream {
 namespace {
 
-// One sample of the part.
-struct Unit {
-  uint32_t number = 0;  // into plan.samples
-  dataset::SamplePlaces places;
-  std::string sample;  // the exclude line
+// One sequence of the part.
+struct Document {
+  uint32_t sample = 0;   // into plan.samples
+  uint64_t planned = 0;  // tokens, before alignment
+  uint64_t aligned = 0;
   uint64_t begin = 0;  // its first token, counted over rows
   uint64_t room = 0;   // tokens that it owns: its aligned length (packed), the whole row (padded)
   // Number of tokens, from its first one, with explicit positions; 0 if its positions simply count from 0.
   uint64_t positions = 0;
   uint64_t positions_begin = 0;  // index of its first explicit position in the part
+};
+
+// One sample of the part: a document, or the two of a pair.
+struct Unit {
+  uint32_t number = 0;  // into plan.samples
+  dataset::SamplePlaces places;
+  std::string sample;   // the exclude line
+  size_t document = 0;  // its first
+  size_t num_documents = 1;
 };
 
 // What a thread keeps from one sample to the next: memory that would otherwise be allocated per sample.
@@ -111,14 +120,14 @@ class LlmTask : public PartTask {
     std::copy(spans_.begin(), spans_.end(), As<int32_t>(layout_->tensor(part, tensor_.spans)).begin());
     As<int64_t>(layout_->tensor(part, tensor_.loss_tokens))[0] = static_cast<int64_t>(loss_tokens_);
     std::span<int64_t> ids = As<int64_t>(layout_->tensor(part, tensor_.sample_ids));
-    for (size_t i = 0; i < units_.size(); ++i) {
-      const SampleRef& ref = plan_->samples.refs[units_[i].number];
+    for (size_t i = 0; i < documents_.size(); ++i) {
+      const SampleRef& ref = plan_->samples.refs[documents_[i].sample];
       ids[3 * i] = static_cast<int64_t>(ref.dataset);
       ids[3 * i + 1] = static_cast<int64_t>(ref.epoch);
       ids[3 * i + 2] = static_cast<int64_t>(ref.index);
     }
     // Tokens that no sample owns: the segment of padding, or the only row of an empty microbatch.
-    const uint64_t owned = units_.empty() ? 0 : units_.back().begin + units_.back().room;
+    const uint64_t owned = documents_.empty() ? 0 : documents_.back().begin + documents_.back().room;
     PadWords(TokensOf(part), owned, rows_ * length_, /*real=*/owned);
   }
 
@@ -135,10 +144,12 @@ class LlmTask : public PartTask {
       const absl::Status where = AddContext(built, absl::StrCat(unit.sample, ", ", DescribePart(name_)));
       return WithExcludeLine(where, unit.sample);
     }
-    const absl::Status written = Write(sequence, unit, TokensOf(part));
+    const absl::Status written = WriteDocuments(sequence, unit, TokensOf(part));
     if (!written.ok()) return WithExcludeLine(AddContext(written, unit.sample), unit.sample);
-    WriteColumns(number, scratch.columns, part);
-    layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
+    for (size_t i = unit.document; i < unit.document + unit.num_documents; ++i) {
+      WriteColumns(i, scratch.columns, part);
+      layout_->tensor(part, tensor_.sample_valid)[i] = std::byte{valid};
+    }
     if (events_ != nullptr) events_->OnSequence(valid, sequence.input_ids.size(), SteadyNow() - begin);
     return absl::OkStatus();
   }
@@ -154,7 +165,33 @@ class LlmTask : public PartTask {
     const std::vector<Piece>& pieces = plan_->samples.pieces;
     const uint64_t tokens = pieces.empty() ? planned.llm_length : pieces[number].text_tokens;
     scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * tokens);
+    EVENKEEL_RETURN_IF_ERROR(AddDocuments(planned.llm_length, unit));
     units_.push_back(std::move(unit));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddDocuments(uint64_t aligned, Unit& unit) {
+    const SampleLengths& lengths = plan_->samples.lengths[unit.number];
+    unit.document = documents_.size();
+    Document first{.sample = unit.number, .planned = lengths.llm_length, .aligned = aligned};
+    if (lengths.chosen_length != 0) {
+      if (padded_) {
+        return WithExcludeLine(
+            absl::InvalidArgumentError(absl::StrCat(
+                unit.sample,
+                " is a preference pair, which the llm takes in packed batches alone; leave 'batching' "
+                "out of the phase llm")),
+            unit.sample);
+      }
+      unit.num_documents = 2;
+      first.planned = lengths.chosen_length;
+      first.aligned = AlignedLength(first.planned, std::max(1u, stream_.job.microbatch.align));
+    }
+    documents_.push_back(first);
+    if (unit.num_documents == 1) return absl::OkStatus();
+    documents_.push_back({.sample = unit.number,
+                          .planned = lengths.llm_length - first.planned,
+                          .aligned = aligned - first.aligned});
     return absl::OkStatus();
   }
 
@@ -162,8 +199,8 @@ class LlmTask : public PartTask {
 
   // True if the sample's positions do not simply count from 0. Depends on the plan alone, so that the part's
   // size is known before any text is read.
-  bool HasGrids(const Unit& unit) const {
-    const std::vector<SampleItem>& items = plan_->samples.lengths[unit.number].items;
+  bool HasGrids(const Document& document) const {
+    const std::vector<SampleItem>& items = plan_->samples.lengths[document.sample].items;
     return std::any_of(items.begin(), items.end(), [this](const SampleItem& item) {
       return stream_.processor->has_grid_positions(item.medium);
     });
@@ -172,24 +209,24 @@ class LlmTask : public PartTask {
   // Masked padding has implied positions; unmasked padding continues to count after the sample, so it needs
   // explicit ones.
   void PlaceExplicitPositions() {
-    for (Unit& unit : units_) {
-      if (!HasGrids(unit)) continue;
-      unit.positions = padded_ ? plan_->samples.lengths[unit.number].llm_length : unit.room;
-      unit.positions_begin = num_positions_;
-      num_positions_ += unit.positions;
-      spans_.push_back(static_cast<int32_t>(unit.begin));
-      spans_.push_back(static_cast<int32_t>(unit.positions));
+    for (Document& document : documents_) {
+      if (!HasGrids(document)) continue;
+      document.positions = padded_ ? document.planned : document.room;
+      document.positions_begin = num_positions_;
+      num_positions_ += document.positions;
+      spans_.push_back(static_cast<int32_t>(document.begin));
+      spans_.push_back(static_cast<int32_t>(document.positions));
     }
   }
 
-  // One row: samples follow one another. Padding up to pad_to is a segment of its own.
+  // One row: documents follow one another. Padding up to pad_to is a segment of its own.
   void ShapePacked(const MicrobatchSpec& spec) {
     uint64_t tokens = 0;
     cu_seqlens_ = {0};
-    for (Unit& unit : units_) {
-      unit.begin = tokens;
-      unit.room = Length(unit);
-      tokens += unit.room;
+    for (Document& document : documents_) {
+      document.begin = tokens;
+      document.room = document.aligned;
+      tokens += document.room;
       cu_seqlens_.push_back(static_cast<int32_t>(tokens));
     }
     length_ = std::max<uint64_t>(tokens, spec.pad_to);
@@ -199,20 +236,20 @@ class LlmTask : public PartTask {
 
   // One row per sample. pad_to is the total of all rows, rounded down to the alignment per row.
   void ShapePadded(const MicrobatchSpec& spec) {
-    rows_ = std::max<uint64_t>(1, units_.size());
-    length_ = units_.empty() ? spec.align : 0;
-    for (const Unit& unit : units_) length_ = std::max(length_, Length(unit));
+    rows_ = std::max<uint64_t>(1, documents_.size());
+    length_ = documents_.empty() ? spec.align : 0;
+    for (const Document& document : documents_) length_ = std::max(length_, document.aligned);
     length_ = std::max(length_, spec.pad_to / rows_ / spec.align * spec.align);
-    for (size_t i = 0; i < units_.size(); ++i) {
-      units_[i].begin = i * length_;
-      units_[i].room = length_;
+    for (size_t i = 0; i < documents_.size(); ++i) {
+      documents_[i].begin = i * length_;
+      documents_[i].room = length_;
     }
   }
 
   void MakeLayout() {
     std::vector<TensorSpec> specs;
     std::vector<std::string> keys;
-    for (const Unit& unit : units_) keys.push_back(unit.sample);
+    for (const Unit& unit : units_) keys.insert(keys.end(), unit.num_documents, unit.sample);
     const auto add = [&specs](std::string name, DType dtype, std::vector<uint64_t> shape) {
       specs.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
       return specs.size() - 1;
@@ -225,11 +262,11 @@ class LlmTask : public PartTask {
     if (stream_.job.processor.loss_weights)
       tensor_.loss_weights = add("loss_weights", DType::kF32, {rows_, length_});
     if (!stream_.job.columns.empty()) {
-      tensor_.columns = add("columns", DType::kU8, {units_.size(), stream_.job.limits.max_column_bytes});
+      tensor_.columns = add("columns", DType::kU8, {documents_.size(), stream_.job.limits.max_column_bytes});
     }
     tensor_.loss_tokens = add("loss_tokens", DType::kI64, {1});
-    tensor_.sample_ids = add("sample_ids", DType::kI64, {units_.size(), 3});
-    tensor_.sample_valid = add("sample_valid", DType::kU8, {units_.size()});
+    tensor_.sample_ids = add("sample_ids", DType::kI64, {documents_.size(), 3});
+    tensor_.sample_valid = add("sample_valid", DType::kU8, {documents_.size()});
     layout_.emplace(name_, /*num_pieces=*/1, std::move(specs), std::move(keys));
   }
 
@@ -346,6 +383,10 @@ class LlmTask : public PartTask {
       return absl::InvalidArgumentError(absl::StrCat("the sequence has ", sequence.input_ids.size(),
                                                      " tokens, the index planned ", lengths.llm_length));
     }
+    if (sequence.chosen_length != lengths.chosen_length) {
+      return absl::InvalidArgumentError(absl::StrCat("the chosen sequence has ", sequence.chosen_length,
+                                                     " tokens, the index planned ", lengths.chosen_length));
+    }
     const uint64_t loss_tokens =
         sequence.labels.size() - std::count(sequence.labels.begin(), sequence.labels.end(), kNoLossLabel);
     if (loss_tokens != lengths.loss_tokens) {
@@ -370,9 +411,19 @@ class LlmTask : public PartTask {
     for (size_t i = 0; i < scratch.items.size(); ++i) {
       media.turns[0].spans.push_back({.medium = scratch.items[i].medium, .item = static_cast<uint32_t>(i)});
     }
+    if (lengths.chosen_length != 0) {
+      std::vector<Span>& spans = media.turns.emplace_back(Turn{.role = Role::kUser}).spans;
+      std::vector<Span>& of_both = media.turns[0].spans;
+      const auto half = of_both.begin() + static_cast<ptrdiff_t>(of_both.size() / 2);
+      spans.assign(half, of_both.end());
+      of_both.erase(half, of_both.end());
+      media.rejected = 1;
+    }
     const absl::Status built =
         stream_.processor->BuildSequence(media, scratch.items, scratch.facts, sequence);
-    if (!built.ok() || sequence.input_ids.size() > lengths.llm_length) {
+    const uint64_t chosen = sequence.chosen_length, all = sequence.input_ids.size();
+    if (!built.ok() || chosen > lengths.chosen_length ||
+        all - chosen > lengths.llm_length - lengths.chosen_length) {
       return absl::InternalError(
           absl::StrCat("the text differs from what the index saw, and the planned length has no room for its "
                        "media alone: ",
@@ -386,39 +437,55 @@ class LlmTask : public PartTask {
     return absl::OkStatus();
   }
 
-  // Internal if the wire form cannot hold the sequence: then the family broke its own rules.
-  absl::Status Write(const preprocess::Sequence& sequence, const Unit& unit, const Tokens& out) const {
-    const uint64_t length = sequence.input_ids.size();
-    EVENKEEL_RETURN_IF_ERROR(WriteWords(sequence, out.words.subspan(unit.begin, length)));
-    if (!out.weights.empty())
-      std::copy(sequence.loss_weights.begin(), sequence.loss_weights.end(), out.weights.begin() + unit.begin);
+  absl::Status WriteDocuments(const preprocess::Sequence& sequence, const Unit& unit,
+                              const Tokens& out) const {
+    const Document* documents = &documents_[unit.document];
+    if (unit.num_documents == 1) return Write(sequence, 0, sequence.input_ids.size(), documents[0], out);
+    EVENKEEL_RETURN_IF_ERROR(Write(sequence, 0, sequence.chosen_length, documents[0], out));
+    return Write(sequence, sequence.chosen_length, sequence.input_ids.size(), documents[1], out);
+  }
+
+  // Writes the tokens [begin, end) of the sequence. Internal if the wire form cannot hold them: then the family broke its
+  // own rules.
+  absl::Status Write(const preprocess::Sequence& sequence, uint64_t begin, uint64_t end,
+                     const Document& document, const Tokens& out) const {
+    const uint64_t length = end - begin, whole = sequence.input_ids.size();
+    EVENKEEL_RETURN_IF_ERROR(WriteWords(sequence, begin, out.words.subspan(document.begin, length)));
+    if (!out.weights.empty() && !sequence.loss_weights.empty())
+      std::copy_n(sequence.loss_weights.begin() + static_cast<ptrdiff_t>(begin), length,
+                  out.weights.begin() + static_cast<ptrdiff_t>(document.begin));
     // The planned tokens of a stand-in count as the sample's, although they are padding.
-    const uint64_t real = plan_->samples.lengths[unit.number].llm_length;
-    PadWords(out, unit.begin + length, unit.begin + unit.room, unit.begin + real);
-    if (unit.positions == 0) return CheckCounted(sequence.positions, length);
+    PadWords(out, document.begin + length, document.begin + document.room, document.begin + document.planned);
+    if (document.positions == 0) return CheckCounted(sequence.positions, begin, length);
     int64_t next = 0;
-    for (int64_t position : sequence.positions) next = std::max(next, position + 1);
     const uint64_t all = out.positions.size() / 3;
     for (uint64_t axis = 0; axis < 3; ++axis) {
-      const int64_t* from = sequence.positions.data() + axis * length;
-      int32_t* to = out.positions.data() + axis * all + unit.positions_begin;
+      const int64_t* from = sequence.positions.data() + axis * whole + begin;
+      for (uint64_t i = 0; i < length; ++i) next = std::max(next, from[i] + 1);
+    }
+    for (uint64_t axis = 0; axis < 3; ++axis) {
+      const int64_t* from = sequence.positions.data() + axis * whole + begin;
+      int32_t* to = out.positions.data() + axis * all + document.positions_begin;
       for (uint64_t i = 0; i < length; ++i) to[i] = static_cast<int32_t>(from[i]);
-      for (uint64_t i = length; i < unit.positions; ++i) to[i] = static_cast<int32_t>(next + (i - length));
+      for (uint64_t i = length; i < document.positions; ++i)
+        to[i] = static_cast<int32_t>(next + static_cast<int64_t>(i - length));
     }
     return absl::OkStatus();
   }
 
   // Packs id, type and label of each token into one word (core/token_fields.h). The checks are accumulated,
   // not branched on, to keep the loop fast.
-  static absl::Status WriteWords(const preprocess::Sequence& sequence, std::span<uint32_t> words) {
+  static absl::Status WriteWords(const preprocess::Sequence& sequence, uint64_t begin,
+                                 std::span<uint32_t> words) {
     uint64_t ids = 0, types = 0;
     bool labelled = true;
     for (size_t i = 0; i < words.size(); ++i) {
-      const int64_t id = sequence.input_ids[i], label = sequence.labels[i];
+      const int64_t id = sequence.input_ids[begin + i], label = sequence.labels[begin + i];
+      const uint8_t type = sequence.token_types[begin + i];
       ids |= static_cast<uint64_t>(id);
-      types |= sequence.token_types[i];
+      types |= type;
       labelled &= label == id || label == kNoLossLabel;
-      words[i] = TokenWord::Make(static_cast<uint32_t>(id), sequence.token_types[i], label == id, false);
+      words[i] = TokenWord::Make(static_cast<uint32_t>(id), type, label == id, false);
     }
     if (ids <= TokenWord::kMaxId && types <= TokenWord::kMaxType && labelled) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("the sequence has token ids above ", TokenWord::kMaxId,
@@ -427,10 +494,10 @@ class LlmTask : public PartTask {
   }
 
   // A sample without explicit positions must have positions 0, 1, 2, ... on every axis.
-  static absl::Status CheckCounted(std::span<const int64_t> positions, uint64_t length) {
+  static absl::Status CheckCounted(std::span<const int64_t> positions, uint64_t begin, uint64_t length) {
     bool counted = true;
     for (uint64_t axis = 0; axis < 3; ++axis) {
-      const int64_t* row = positions.data() + axis * length;
+      const int64_t* row = positions.data() + axis * (positions.size() / 3) + begin;
       for (uint64_t i = 0; i < length; ++i) counted &= row[i] == static_cast<int64_t>(i);
     }
     if (counted) return absl::OkStatus();
@@ -458,6 +525,7 @@ class LlmTask : public PartTask {
   PartEvents* const events_;
 
   std::vector<Unit> units_;
+  std::vector<Document> documents_;  // of the units, in order
   uint64_t rows_ = 1;
   uint64_t length_ = 0;  // tokens of a row
   std::vector<int32_t> cu_seqlens_;

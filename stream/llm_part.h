@@ -2,7 +2,7 @@
 //
 // packed (n samples, T tokens):
 //   input_ids, labels, mm_token_type_ids i64 [1, T]; position_ids i64 [3, 1, T]
-//   cu_seqlens i32 [segments + 1]   one segment per sample, and one more for padding at the end, if any
+//   cu_seqlens i32 [segments + 1]   one segment per sequence, and one more for padding at the end, if any
 // padded (B = max(n, 1) rows of L tokens):
 //   input_ids, labels, attention_mask, mm_token_type_ids i64 [B, L]; position_ids i64 [3, B, L]
 // both:
@@ -15,6 +15,10 @@
 //
 // These are the delivered fields. On the wire, fields with a value per token are packed into words of 32
 // bits, and positions are explicit only for samples with media on a grid (core/token_fields.h).
+//
+// A preference pair has two sequences, chosen and then rejected: each is a segment with positions from 0 and has a row of
+// sample_ids, columns and sample_valid. So neighbouring rows of sample_ids are equal in a pair, and otherwise only in a job
+// that cuts chunks, which has no pairs. Only packed microbatches have pairs.
 //
 // A sample occupies its planned, aligned length; the rest of that is padding at its end. T is the sum of the
 // lengths, or pad_to; L is the greatest length, or pad_to / B. A microbatch without samples is a masked

@@ -1,5 +1,6 @@
 // Parses the JSON forms of a sample: Hugging Face chat `messages`, LLaVA `conversations`, and a bare list of
 // the turns of either.
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -105,6 +106,10 @@ class TextParser::ChatParser {
   absl::Status Parse(const JsonValue& root) {
     Place place;
     const JsonValue* turns = FindTurns(root, place);
+    // With one of the two alone it is metadata, as other JSON in a tar is.
+    if (turns == nullptr && Given(root, "chosen") != nullptr && Given(root, "rejected") != nullptr &&
+        MayBePair())
+      return ParsePair(root);
     if (turns == nullptr) {
       return absl::NotFoundError(names_.messages.empty()
                                      ? "JSON without 'messages', 'conversations' or a list of turns"
@@ -132,6 +137,9 @@ class TextParser::ChatParser {
     if (names_.text.empty() && FindTurns(root, place) != nullptr) return Parse(root);
     if (!names_.messages.empty()) return Parse(root);
     const std::string_view name = names_.text.empty() ? std::string_view("text") : names_.text;
+    const JsonValue* given = root.Find(name);
+    const bool has_answer = Given(root, "chosen") != nullptr || Given(root, "rejected") != nullptr;
+    if (MayBePair() && has_answer && (given == nullptr || SaysNothing(*given))) return ParsePair(root);
     EVENKEEL_ASSIGN_OR_RETURN(const std::string_view text, TextOf(root, name));
     EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
     into_.parsed_.conversation.plain = true;
@@ -142,6 +150,156 @@ class TextParser::ChatParser {
   }
 
  private:
+  // Not if the job says what else a row is.
+  bool MayBePair() const { return names_.messages.empty() && names_.text.empty() && names_.prompt.empty(); }
+
+  static const JsonValue* Given(const JsonValue& root, std::string_view name) {
+    const JsonValue* value = root.Find(name);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+  // The same JSON, written in the same order.
+  static bool Same(const JsonValue& a, const JsonValue& b) {
+    if (a.extent != b.extent) return false;
+    for (uint32_t i = 0; i < a.extent; ++i) {
+      const JsonValue &x = (&a)[i], &y = (&b)[i];
+      if (x.kind != y.kind || x.text != y.text || x.extent != y.extent || (i > 0 && x.key != y.key))
+        return false;
+    }
+    return true;
+  }
+
+  // Two answers to one prompt, as TRL reads them: texts, or lists of messages. A prompt of the other form than they counts
+  // as not given; without one, it is what they have in common at their begin, but not the last message or character.
+  absl::Status ParsePair(const JsonValue& root) {
+    into_.is_pair_ = true;
+    const JsonValue *chosen = Given(root, "chosen"), *rejected = Given(root, "rejected");
+    if (chosen == nullptr || rejected == nullptr)
+      return Wrong("a preference pair", chosen == nullptr ? "no 'chosen'" : "no 'rejected'");
+    const bool are_texts = chosen->is_string();
+    for (const auto& [name, value] : {std::pair("chosen", chosen), {"rejected", rejected}}) {
+      if (value->kind != chosen->kind)
+        return Wrong(name, "is not of the form of 'chosen': both are texts or lists of messages");
+      if (!are_texts && (!value->is_array() || value->values().empty()))
+        return Wrong(name, "neither a text nor a list of messages");
+    }
+    const JsonValue* prompt = Given(root, "prompt");
+    if (prompt != nullptr && prompt->is_string() != are_texts) prompt = nullptr;
+    EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
+    if (are_texts) {
+      EVENKEEL_RETURN_IF_ERROR(PairOfTexts(prompt, chosen->text, rejected->text));
+    } else {
+      EVENKEEL_RETURN_IF_ERROR(ReadTools(root));
+      EVENKEEL_RETURN_IF_ERROR(ReadDocuments(root));
+      EVENKEEL_RETURN_IF_ERROR(PairOfChats(root, prompt, *chosen, *rejected));
+    }
+    return CheckPairedMedia();
+  }
+
+  // The length of what two texts have in common, in whole characters and without a space at its end, as TRL counts it.
+  static size_t CommonText(std::string_view a, std::string_view b) {
+    size_t at = 0;
+    while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+    if (at == std::min(a.size(), b.size()) && at > 0) --at;
+    const auto goes_on = [](std::string_view text, size_t i) {
+      return i < text.size() && (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80;
+    };
+    while (at > 0 && (goes_on(a, at) || goes_on(b, at))) --at;
+    return at > 0 && a[at - 1] == ' ' ? at - 1 : at;
+  }
+
+  absl::Status PairOfTexts(const JsonValue* prompt, std::string_view chosen, std::string_view rejected) {
+    std::string_view common;
+    if (prompt == nullptr) {
+      common = chosen.substr(0, CommonText(chosen, rejected));
+      chosen.remove_prefix(common.size());
+      rejected.remove_prefix(common.size());
+    } else {
+      common = prompt->text;
+    }
+    if (common.empty())
+      return Wrong("a preference pair", "'chosen' and 'rejected' have no 'prompt' and no begin in common");
+    Conversation& conversation = into_.parsed_.conversation;
+    conversation.plain = true;
+    conversation.prompt = 1;
+    for (std::string_view answer : {chosen, rejected}) {
+      BeginSequence();
+      Turn& turn = into_.AddTurn(Role::kAssistant);
+      EVENKEEL_RETURN_IF_ERROR(AddMediaOfFields(common, turn));
+      EVENKEEL_RETURN_IF_ERROR(AddMarkedText(common, /*only_fields=*/true, {"prompt"}, turn));
+      AddText(answer, into_.AddTurn(Role::kAssistant));
+      EVENKEEL_RETURN_IF_ERROR(CheckRead());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PairOfChats(const JsonValue& root, const JsonValue* prompt, const JsonValue& chosen,
+                           const JsonValue& rejected) {
+    size_t common = 0;  // messages that begin both
+    if (prompt == nullptr) {
+      auto a = chosen.values().begin(), b = rejected.values().begin();
+      const auto a_end = chosen.values().end(), b_end = rejected.values().end();
+      for (; a != a_end && b != b_end && Same(*a, *b); ++a, ++b) ++common;
+      if (common > 0 && (a == a_end || b == b_end)) --common;
+      if (common == 0) {
+        return Wrong("a preference pair",
+                     "'chosen' and 'rejected' have no 'prompt' and no first messages in common");
+      }
+    } else if (!prompt->is_array()) {
+      return Wrong("prompt", "neither a text nor a list of messages");
+    }
+    for (const auto& [name, answer] : {std::pair("chosen", &chosen), {"rejected", &rejected}}) {
+      BeginSequence();
+      const size_t first = into_.parsed_.conversation.turns.size();
+      EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
+      size_t of_prompt = has_system_ ? 1 : 0;
+      if (prompt != nullptr) {
+        EVENKEEL_RETURN_IF_ERROR(ReadTurns(*prompt, "prompt"));
+        of_prompt = into_.parsed_.conversation.turns.size() - first;
+      }
+      EVENKEEL_RETURN_IF_ERROR(ReadTurns(*answer, name));
+      EVENKEEL_RETURN_IF_ERROR(CheckAnswer(name, first, of_prompt + common));
+      EVENKEEL_RETURN_IF_ERROR(CheckRead(first));
+    }
+    return absl::OkStatus();
+  }
+
+  // Both sequences have all of the row's media.
+  void BeginSequence() {
+    Conversation& conversation = into_.parsed_.conversation;
+    conversation.rejected = static_cast<uint32_t>(conversation.turns.size());
+    has_system_ = false;
+    for (Field& field : fields_) field.used = 0;
+  }
+
+  absl::Status ReadTurns(const JsonValue& turns, std::string_view list) {
+    Place place{.list = list};
+    for (const JsonValue& turn : turns.values()) {
+      EVENKEEL_RETURN_IF_ERROR(IsLlavaTurn(turn, list) ? ReadLlavaTurn(turn, place)
+                                                       : ReadMessage(turn, place));
+      ++place.turn;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAnswer(std::string_view name, size_t first, size_t prompt) {
+    Conversation& conversation = into_.parsed_.conversation;
+    conversation.prompt = static_cast<uint32_t>(prompt);
+    for (size_t i = first + prompt; i < conversation.turns.size(); ++i)
+      if (conversation.turns[i].role == Role::kAssistant) return absl::OkStatus();
+    return Wrong(std::string(name), "no turn of the assistant after the prompt");
+  }
+
+  absl::Status CheckPairedMedia() const {
+    const std::vector<MediaReference>& all = into_.parsed_.references;
+    const auto half = all.begin() + static_cast<ptrdiff_t>(all.size() / 2);
+    const auto same = [](const MediaReference& a, const MediaReference& b) {
+      return a.medium == b.medium && a.name == b.name;
+    };
+    if (std::equal(all.begin(), half, half, all.end(), same)) return absl::OkStatus();
+    return Wrong("a preference pair", "'chosen' and 'rejected' have different media");
+  }
+
   // A question with the media of the row, and its answer.
   absl::Status ParsePrompt(const JsonValue& root) {
     EVENKEEL_ASSIGN_OR_RETURN(const std::string_view prompt, TextOf(root, names_.prompt));
@@ -186,8 +344,8 @@ class TextParser::ChatParser {
   }
 
   // After the turns: no system prompt twice, and a placeholder for every entry of a field.
-  absl::Status CheckRead() const {
-    if (has_system_ && into_.parsed_.conversation.turns[1].role == Role::kSystem)
+  absl::Status CheckRead(size_t first_turn = 0) const {
+    if (has_system_ && into_.parsed_.conversation.turns[first_turn + 1].role == Role::kSystem)
       return Wrong("the chat", "'system' in addition to a system turn");
     for (size_t i = 0; i < kMedia.size(); ++i) {
       const size_t named = fields_[i].names->size();

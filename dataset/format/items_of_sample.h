@@ -13,10 +13,12 @@
 
 namespace evenkeel::dataset {
 
-// Sets pictures_in_sample of every picture's facts. It is known wherever the sample is.
-inline void CountPicturesOfSample(std::vector<ItemPlace>& items) {
+// Sets pictures_in_sample of every picture's facts. It is known wherever the sample is. Each sequence of a pair has half
+// of the items.
+inline void CountPicturesOfSample(TextForm form, std::vector<ItemPlace>& items) {
   uint32_t pictures = 0;
   for (const ItemPlace& item : items) pictures += item.facts.medium == Medium::kImage;
+  if (IsPair(form)) pictures /= 2;
   for (ItemPlace& item : items) {
     if (item.facts.medium == Medium::kImage) item.facts.pictures_in_sample = pictures;
   }

@@ -164,6 +164,8 @@ void TextParser::Clear() {
   Emptied(parsed_.conversation.calls);
   parsed_.conversation.documents = {};
   parsed_.conversation.tokens = {};
+  parsed_.conversation.rejected = parsed_.conversation.prompt = 0;
+  is_pair_ = false;
   Emptied(parsed_.references);
   uint64_t written_bytes = 0;
   for (const std::string& text : written_) written_bytes += sizeof(std::string) + text.capacity();
@@ -308,7 +310,7 @@ absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces
     EVENKEEL_RETURN_IF_ERROR(ParsePlain(text, media_, limits).status());
   } else if (AreTokens(places.text_form)) {
     EVENKEEL_RETURN_IF_ERROR(ParseTokens(text, places.text_form).status());
-  } else if (places.text_form == TextForm::kRow) {
+  } else if (places.text_form == TextForm::kRow || places.text_form == TextForm::kRowPair) {
     const FieldNames defaults;
     EVENKEEL_RETURN_IF_ERROR(
         ParseRow(text, places.fields == nullptr ? defaults : *places.fields, limits).status());
@@ -319,6 +321,8 @@ absl::StatusOr<const Conversation*> TextParser::ParseRecorded(const SamplePlaces
       std::equal(parsed_.references.begin(), parsed_.references.end(), media_.begin(), media_.end(),
                  [](const MediaReference& reference, Medium medium) { return reference.medium == medium; });
   if (!same) return absl::DataLossError("the text does not refer to the media that the index recorded");
+  if (is_pair_ != IsPair(places.text_form))
+    return absl::DataLossError("the text is a preference pair, or the index recorded that it is one");
   return &parsed_.conversation;
 }
 

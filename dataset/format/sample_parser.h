@@ -63,7 +63,8 @@ struct ParsedText {
 // memory for the next text.
 class TextParser {
  public:
-  // Parses a chat in JSON: messages, conversations, or a list of turns. NotFound: JSON without a chat, for
+  // Parses a chat in JSON: messages, conversations, a list of turns, or the preference pair `chosen` and `rejected`. The
+  // latter without messages or a text alone: see is_pair(). NotFound: JSON without a chat, for
   // example a sample's metadata. InvalidArgument: the error and its place. ResourceExhausted: more than
   // limits.max_items items or max_text_bytes.
   absl::StatusOr<const ParsedText*> ParseChat(std::string_view json, const Limits& limits);
@@ -75,6 +76,8 @@ class TextParser {
   // neither is there; otherwise as ParseChat.
   absl::StatusOr<const ParsedText*> ParseRow(std::string_view json, const FieldNames& fields,
                                              const Limits& limits);
+  // Whether the latest text is a preference pair, also where it is refused.
+  bool is_pair() const { return is_pair_; }
   // Ids of tokens. InvalidArgument: not a whole number of ids, or one that is negative or does not fit 32 bits. NotFound: there
   // are none.
   absl::StatusOr<const ParsedText*> ParseTokens(std::string_view bytes, TextForm form);
@@ -99,9 +102,10 @@ class TextParser {
   std::vector<std::vector<Span>> spare_;                      // span lists of earlier texts, to be reused
   std::array<std::vector<std::string_view>, 3> field_names_;  // names in fields next to a chat, by medium
   std::deque<std::string> written_;                           // rewritten JSON, of which turns have views
-  size_t num_written_ = 0;                                    // for this text
-  std::vector<Medium> media_;                                 // of a recorded sample
-  std::vector<uint32_t> tokens_;                              // of the latest text
+  bool is_pair_ = false;
+  size_t num_written_ = 0;        // for this text
+  std::vector<Medium> media_;     // of a recorded sample
+  std::vector<uint32_t> tokens_;  // of the latest text
 };
 
 // The position in `members` of each item. `key`: the sample's, for references by full name. InvalidArgument:

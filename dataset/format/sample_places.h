@@ -24,8 +24,8 @@ struct ItemPlace {
   MediaFacts facts;
 };
 
-// kRow: a JSON object whose members are the sample, under names that the job may choose. The last ones: ids of tokens, as
-// little-endian numbers of that type.
+// kRow: a JSON object whose members are the sample, under names that the job may choose. kJsonPair, kRowPair: the same with
+// a preference pair, whose items are there twice. The others: ids of tokens, as little-endian numbers of that type.
 enum class TextForm : uint8_t {
   kNone = 0,
   kPlain = 1,
@@ -37,9 +37,12 @@ enum class TextForm : uint8_t {
   kI32Tokens = 7,
   kI64Tokens = 8,
   kU16Tokens = 9,
+  kJsonPair = 10,
+  kRowPair = 11,
 };
-inline constexpr TextForm kLastTextForm = TextForm::kU16Tokens;
-inline bool AreTokens(TextForm form) { return form >= TextForm::kU8Tokens; }
+inline constexpr TextForm kLastTextForm = TextForm::kRowPair;
+inline bool AreTokens(TextForm form) { return form >= TextForm::kU8Tokens && form <= TextForm::kU16Tokens; }
+inline bool IsPair(TextForm form) { return form == TextForm::kJsonPair || form == TextForm::kRowPair; }
 // Bytes of an id; 0: not a form of tokens.
 constexpr int TokenBytes(TextForm form) {
   switch (form) {

@@ -207,7 +207,8 @@ absl::Status FactsReader::ForEachExclusion(absl::FunctionRef<void(const Exclusio
 // ---- lengths: section 0: rows {u32 llm_length, u32 loss_tokens, u40 first_item, u24 place} and a last row
 // that only ends the items; 1: items {u32 cost_length, u32 input_rows, u2 medium << 30 | u30 output_rows}; 2:
 // exclusions. An item of medium 0 is the item before it once more, as the next phase that encodes its medium
-// computes it. numbers: rows, items, llm tokens, loss tokens
+// computes it. A first item of medium 0 is none: its cost_length is the tokens of the chosen sequence of a preference pair.
+// numbers: rows, items, llm tokens, loss tokens, pairs
 
 absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   if (place >= kMaxSamplesPerShard || totals_.items + lengths.items.size() >= 1ull << 40) {
@@ -220,8 +221,13 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   }
   PutLittle(lengths.llm_length, 4, rows_);
   PutLittle(lengths.loss_tokens, 4, rows_);
-  PutLittle(totals_.items, 5, rows_);
+  PutLittle(totals_.items + pairs_, 5, rows_);
   PutLittle(place, 3, rows_);
+  if (lengths.chosen_length != 0) {
+    PutLittle(lengths.chosen_length, 4, items_);
+    PutLittle(0, 8, items_);
+    ++pairs_;
+  }
   for (const SampleItem& item : lengths.items) {
     PutLittle(item.lengths.cost_length, 4, items_);
     PutLittle(item.lengths.input_rows, 4, items_);
@@ -240,7 +246,7 @@ void LengthsWriter::Exclude(const ExclusionRecord& exclusion) { PutExclusion(exc
 std::string LengthsWriter::Finish(const Digest& key, LengthsTotals* totals) const {
   std::string rows = rows_;
   PutLittle(0, 8, rows);
-  PutLittle(totals_.items, 5, rows);
+  PutLittle(totals_.items + pairs_, 5, rows);
   PutLittle(0, 3, rows);
   Digester digester;
   digester.UpdateU64(rows.size());
@@ -252,7 +258,7 @@ std::string LengthsWriter::Finish(const Digest& key, LengthsTotals* totals) cons
   PagedHeader header{FileKind::kLengths,
                      key,
                      totals->content,
-                     {totals_.rows, totals_.items, totals_.llm_tokens, totals_.loss_tokens}};
+                     {totals_.rows, totals_.items + pairs_, totals_.llm_tokens, totals_.loss_tokens, pairs_}};
   return WritePaged(header, {rows, items_, exclusions_});
 }
 
@@ -261,12 +267,15 @@ absl::StatusOr<LengthsReader> LengthsReader::Open(ByteSource& source, PageCache&
   LengthsReader reader;
   EVENKEEL_ASSIGN_OR_RETURN(reader.file_, OpenChecked(source, cache, path, FileKind::kLengths,
                                                       {{1, kRowBytes}, {0, kItemBytes}}, 3));
+  const PagedHeader& header = reader.file_->header();
+  if (header.numbers[4] > header.numbers[1]) return reader.file_->Damaged("more pairs than items");
   return reader;
 }
 
 LengthsTotals LengthsReader::totals() const {
   const PagedHeader& header = file_->header();
-  return {header.numbers[0], header.numbers[1], header.numbers[2], header.numbers[3], header.content};
+  return {header.numbers[0], header.numbers[1] - header.numbers[4], header.numbers[2], header.numbers[3],
+          header.content};
 }
 
 absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
@@ -280,7 +289,12 @@ absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
   out.loss_tokens = static_cast<uint32_t>(GetLittle(&rows[4], 4));
   EVENKEEL_ASSIGN_OR_RETURN(std::string items,
                             ReadText(*file_, 1, first * kItemBytes, (end - first) * kItemBytes));
-  out.items.resize(end - first);
+  if (end > first && GetLittle(items.data() + 8, 4) >> 30 == 0) {
+    out.chosen_length = static_cast<uint32_t>(GetLittle(items.data(), 4));
+    if (out.chosen_length == 0 || out.chosen_length >= out.llm_length) return file_->Damaged("bad pair");
+    items.erase(0, kItemBytes);
+  }
+  out.items.resize(items.size() / kItemBytes);
   for (size_t i = 0; i < out.items.size(); ++i) {
     const char* bytes = items.data() + i * kItemBytes;
     uint32_t last = static_cast<uint32_t>(GetLittle(bytes + 8, 4));

@@ -109,6 +109,7 @@ class LengthsWriter {
  private:
   std::string rows_, items_, exclusions_;
   LengthsTotals totals_;
+  uint64_t pairs_ = 0;
 };
 
 class LengthsReader {

@@ -398,7 +398,7 @@ absl::StatusOr<SamplePlaces> StoredIndex::places(uint32_t dataset, uint64_t inde
       return absl::DataLossError(absl::StrCat(folder_, ": a usable sample without facts; remove the index"));
     out.items[i].facts = *item;
   }
-  CountPicturesOfSample(out.items);
+  CountPicturesOfSample(out.text_form, out.items);
   const DatasetSpec& spec = datasets_[dataset].spec;
   if (MediaAreFiles(spec)) LocateFiles(MediaFolder(spec, shard.path), out.items);
   out.fields = &spec.fields;

@@ -168,12 +168,17 @@ absl::Status ShardBuilder::FindItems(SampleScanner& scanner, const ScannedSample
   }
   if (absl::IsNotFound(parsed.status())) return refuse("no text", parsed.status());
   if (absl::IsResourceExhausted(parsed.status())) return refuse("too many items", parsed.status());
-  if (!parsed.ok()) return refuse("bad JSON", parsed.status());
+  if (!parsed.ok()) return refuse(text.parser.is_pair() ? "bad pair" : "bad JSON", parsed.status());
   if (place.text_form == TextForm::kJson) {
-    absl::StatusOr<std::vector<size_t>> resolved =
-        ResolveItems((*parsed)->references, sample.key, sample.members);
+    std::span<const MediaReference> references = (*parsed)->references;
+    if (text.parser.is_pair()) {
+      place.text_form = TextForm::kJsonPair;
+      references = references.first(references.size() / 2);
+    }
+    absl::StatusOr<std::vector<size_t>> resolved = ResolveItems(references, sample.key, sample.members);
     if (!resolved.ok()) return refuse("media do not match the text", resolved.status());
-    items = *std::move(resolved);
+    items = *resolved;
+    if (text.parser.is_pair()) items.insert(items.end(), resolved->begin(), resolved->end());
   }
   for (size_t i = 0; i < items.size(); ++i) {
     const SampleMember& member = sample.members[items[i]];
@@ -236,10 +241,12 @@ absl::Status ShardBuilder::FindRow(const DatasetSpec& dataset, const std::string
   if (!parsed.ok()) {
     refusal = {absl::IsNotFound(parsed.status())            ? "no text"
                : absl::IsResourceExhausted(parsed.status()) ? "too many items"
+               : text.parser.is_pair()                      ? "bad pair"
                                                             : "bad JSON",
                parsed.status()};
     return absl::OkStatus();
   }
+  if (text.parser.is_pair()) place.text_form = TextForm::kRowPair;
   for (const MediaReference& reference : (*parsed)->references) {
     ItemPlace& item = place.items.emplace_back();
     item.facts.medium = reference.medium;
@@ -381,9 +388,15 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
     facts.push_back(item.facts);
   }
   absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, in_sequence, facts);
-  if (sequence.ok() && sequence->llm_length > limits_.max_llm_length) {
-    sequence = absl::ResourceExhaustedError(
-        absl::StrCat(sequence->llm_length, " tokens; limits.max_llm_length is ", limits_.max_llm_length));
+  if (sequence.ok()) {
+    out.llm_length = sequence->llm_length;
+    out.chosen_length = sequence->chosen_length;
+    // A microbatch must have room for the padding between the sequences of a pair.
+    const uint64_t align = out.chosen_length == 0 ? 1 : std::max(1u, job_.microbatch.align);
+    if (AlignedLength(out, align) > limits_.max_llm_length) {
+      sequence = absl::ResourceExhaustedError(absl::StrCat(
+          AlignedLength(out, align), " tokens; limits.max_llm_length is ", limits_.max_llm_length));
+    }
   }
   if (!sequence.ok()) {
     if (IsPermanent(sequence.status())) {
@@ -393,7 +406,6 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
     }
     return sequence.status();
   }
-  out.llm_length = sequence->llm_length;
   out.loss_tokens = sequence->loss_tokens;
   return out;
 }
@@ -452,7 +464,7 @@ absl::Status ShardBuilder::AddSample(const DatasetSpec& dataset, const std::stri
     columns.facts.Exclude(MakeExclusion(sample.key, refusal.reason, refusal.status.message()));
     return absl::OkStatus();
   }
-  CountPicturesOfSample(place.items);
+  CountPicturesOfSample(place.text_form, place.items);
   LocateFiles(folder, place.items);
   CheckColumns(text.parser.Columns(job_, sample.key).status(), refusal);
   absl::StatusOr<SampleLengths> lengths = absl::ResourceExhaustedError("its columns are too long");
@@ -629,7 +641,7 @@ absl::Status ShardBuilder::Remeasure(const DatasetSpec& dataset, const std::stri
       usable = usable && item.has_value();
     }
     if (!usable) continue;  // excluded by the facts, whatever the processor
-    CountPicturesOfSample(place.items);
+    CountPicturesOfSample(place.text_form, place.items);
     LocateFiles(MediaFolder(dataset, path), place.items);
     const SamplePlaces sample{.key = place.key,
                               .shard_path = path,

@@ -37,7 +37,8 @@ absl::Status ChunkWindows::CheckTextAlone(const SampleRef& ref, const SampleLeng
                                : absl::StrCat(job_.datasets[ref.dataset].name, ", sample ", ref.index);
   return absl::InvalidArgumentError(absl::StrCat(
       name, ": ",
-      lengths.items.empty()
+      lengths.chosen_length != 0 ? "it is a preference pair"
+      : lengths.items.empty()
           ? absl::StrCat(lengths.loss_tokens, " of its ", lengths.llm_length, " tokens are trained")
           : absl::StrCat("it has ", lengths.items.size(), " media"),
       "; batch.chunk cuts texts that are trained whole. Leave the sample out with exclude, or use "

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/scratch.h"
 #include "core/status.h"
@@ -230,7 +231,9 @@ struct Scratch {
   WrittenRun written;
   TextRun text;
   Tokens tokens;
+  Tokens prompt;
   std::vector<GridSpan> grids;
+  Sequence rejected;
 };
 
 Scratch& ThreadScratch() {
@@ -242,6 +245,53 @@ absl::StatusOr<std::vector<int64_t>> IdsOfText(const Tokenizer& tokenizer, std::
                                                TextPlace place) {
   EVENKEEL_ASSIGN_OR_RETURN(EncodedText encoded, tokenizer.EncodeUntrusted(text, place));
   return std::vector<int64_t>(encoded.ids.begin(), encoded.ids.end());
+}
+
+// Turns [begin, end) of a sequence of a pair, and the items that they name, counted from its first.
+struct PairPart {
+  Conversation conversation;
+  uint32_t num_items = 0;
+};
+
+PairPart CutTurns(const Conversation& pair, size_t begin, size_t end, uint32_t first_item) {
+  PairPart out;
+  out.conversation.plain = pair.plain;
+  out.conversation.tools = pair.tools;
+  out.conversation.documents = pair.documents;
+  size_t call = 0;
+  for (size_t i = 0; i < end; ++i) {
+    const Turn& turn = pair.turns[i];
+    if (i >= begin) {
+      const auto from = pair.calls.begin() + static_cast<ptrdiff_t>(call);
+      out.conversation.calls.insert(out.conversation.calls.end(), from, from + turn.calls);
+      for (Span& span : out.conversation.turns.emplace_back(turn).spans) {
+        if (span.medium == Medium::kText) continue;
+        span.item -= first_item;
+        ++out.num_items;
+      }
+    }
+    call += turn.calls;
+  }
+  return out;
+}
+
+template <typename T>
+void Append(const std::vector<T>& more, std::vector<T>& to) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+// Adds a sequence of its own behind the one in `to`.
+void AppendSequence(const Sequence& more, Sequence& to) {
+  const auto length = static_cast<ptrdiff_t>(to.input_ids.size());
+  for (ptrdiff_t axis = 2; axis >= 0; --axis) {
+    const auto from = more.positions.begin() + axis * static_cast<ptrdiff_t>(more.input_ids.size());
+    to.positions.insert(to.positions.begin() + (axis + 1) * length, from,
+                        from + static_cast<ptrdiff_t>(more.input_ids.size()));
+  }
+  Append(more.input_ids, to.input_ids);
+  Append(more.labels, to.labels);
+  Append(more.loss_weights, to.loss_weights);
+  Append(more.token_types, to.token_types);
 }
 
 // The id of a special token. It must be marked special in the tokenizer, else the text of a sample could
@@ -379,6 +429,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
         system_(spec.system),
         truncates_(spec.truncate == "text"),
         has_loss_weights_(spec.loss_weights),
+        trains_all_(spec.labels == "all"),
         max_text_bytes_(limits.max_text_bytes),
         max_llm_length_(limits.max_llm_length),
         vocabulary_(VocabularyOf(*tokenizer_)),
@@ -387,18 +438,35 @@ class ChatSequenceBuilder : public SequenceBuilder {
   absl::StatusOr<SequenceLengths> Measure(const Conversation& conversation, std::span<const SampleItem> items,
                                           std::span<const ItemPlaceholders> placeholders) const override {
     Tokens& tokens = ThreadScratch().tokens;
-    EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
     SequenceLengths out;
-    out.llm_length = static_cast<uint32_t>(tokens.ids.size());
-    // From 1: the model predicts a token from the ones before it, so the first token has no loss.
-    for (size_t i = 1; i < tokens.weights.size(); ++i) out.loss_tokens += tokens.weights[i] != 0;
+    EVENKEEL_RETURN_IF_ERROR(EachSequence(conversation, items, placeholders, tokens, [&](bool is_chosen) {
+      out.llm_length += static_cast<uint32_t>(tokens.ids.size());
+      if (is_chosen) out.chosen_length = out.llm_length;
+      // From 1: the model predicts a token from the ones before it, so the first token has no loss.
+      for (size_t i = 1; i < tokens.weights.size(); ++i) out.loss_tokens += tokens.weights[i] != 0;
+      return absl::OkStatus();
+    }));
     return out;
   }
 
   absl::Status Build(const Conversation& conversation, std::span<const SampleItem> items,
                      std::span<const ItemPlaceholders> placeholders, Sequence& out) const override {
     Tokens& tokens = ThreadScratch().tokens;
-    EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
+    out.chosen_length = 0;
+    return EachSequence(conversation, items, placeholders, tokens, [&](bool is_chosen) -> absl::Status {
+      if (out.chosen_length == 0) {
+        EVENKEEL_RETURN_IF_ERROR(WriteSequence(tokens, out));
+        if (is_chosen) out.chosen_length = static_cast<uint32_t>(tokens.ids.size());
+        return absl::OkStatus();
+      }
+      Sequence& rejected = ThreadScratch().rejected;
+      EVENKEEL_RETURN_IF_ERROR(WriteSequence(tokens, rejected));
+      AppendSequence(rejected, out);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status WriteSequence(const Tokens& tokens, Sequence& out) const {
     EVENKEEL_RETURN_IF_ERROR(Positions(tokens, out.positions));
     out.input_ids.assign(tokens.ids.begin(), tokens.ids.end());
     out.token_types.assign(tokens.types.begin(), tokens.types.end());
@@ -663,6 +731,78 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return CheckPlaceholders(out);
   }
 
+  // Calls `use` with the sample's sequence in `tokens`; of a pair twice, with true for the chosen one and then false.
+  absl::Status EachSequence(const Conversation& conversation, std::span<const SampleItem> items,
+                            std::span<const ItemPlaceholders> placeholders, Tokens& tokens,
+                            absl::FunctionRef<absl::Status(bool is_chosen)> use) const {
+    if (conversation.rejected == 0) {
+      EVENKEEL_RETURN_IF_ERROR(Tokenise(conversation, items, placeholders, tokens));
+      return use(false);
+    }
+    if (placeholders.size() != items.size() || items.size() % 2 != 0)
+      return absl::InternalError(absl::StrCat("a pair with ", items.size(), " items"));
+    const size_t half = items.size() / 2;
+    for (const bool is_chosen : {true, false}) {
+      const size_t begin = is_chosen ? 0 : conversation.rejected, first_item = is_chosen ? 0 : half;
+      const size_t end = is_chosen ? conversation.rejected : conversation.turns.size();
+      const absl::Status built =
+          TokenisePairPart(conversation, begin, end, static_cast<uint32_t>(first_item),
+                           items.subspan(first_item, half), placeholders.subspan(first_item, half), tokens);
+      if (!built.ok()) return AddContext(built, is_chosen ? "chosen" : "rejected");
+      if (tokens.ids.empty()) return absl::InvalidArgumentError("a sequence of the pair has no tokens");
+      EVENKEEL_RETURN_IF_ERROR(use(is_chosen));
+    }
+    return absl::OkStatus();
+  }
+
+  // The sequence of turns [begin, end) of a pair, without loss for its prompt.
+  absl::Status TokenisePairPart(const Conversation& pair, size_t begin, size_t end, uint32_t first_item,
+                                std::span<const SampleItem> items,
+                                std::span<const ItemPlaceholders> placeholders, Tokens& out) const {
+    const PairPart whole = CutTurns(pair, begin, end, first_item);
+    const std::span<const Turn> prompt_turns = std::span(pair.turns).subspan(begin, pair.prompt);
+    const bool has_trained_prompt =
+        !prompt_turns.empty() && (pair.plain || trains_all_ ||
+                                  std::any_of(prompt_turns.begin(), prompt_turns.end(), [](const Turn& turn) {
+                                    return turn.role == Role::kAssistant;
+                                  }));
+    Tokens& prompt = ThreadScratch().prompt;
+    if (has_trained_prompt) {
+      const PairPart part = CutTurns(pair, begin, begin + pair.prompt, first_item);
+      EVENKEEL_RETURN_IF_ERROR(Tokenise(part.conversation, items.first(part.num_items),
+                                        placeholders.first(part.num_items), prompt));
+    }
+    EVENKEEL_RETURN_IF_ERROR(Tokenise(whole.conversation, items, placeholders, out));
+    if (has_trained_prompt) EVENKEEL_RETURN_IF_ERROR(MaskPrompt(prompt, pair.plain, out));
+    if (!truncates_ || out.ids.size() <= max_llm_length_ / 2) return absl::OkStatus();
+    if (out.media_end > max_llm_length_ / 2) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the last medium ends at token ", out.media_end,
+                       "; half of limits.max_llm_length, which a sequence of a ", "pair may have, is ",
+                       max_llm_length_ / 2, ", and media are never cut"));
+    }
+    out.Truncate(max_llm_length_ / 2);
+    return absl::OkStatus();
+  }
+
+  // The tokens that the prompt alone has, too, are not trained. A text ends with a token of its own; and its last letters
+  // may be in one token with the answer's first.
+  absl::Status MaskPrompt(const Tokens& prompt, bool is_text, Tokens& tokens) const {
+    const auto differs =
+        std::mismatch(prompt.ids.begin(), prompt.ids.end(), tokens.ids.begin(), tokens.ids.end());
+    const auto same = differs.second - tokens.ids.begin();
+    const auto rest = static_cast<size_t>(prompt.ids.end() - differs.first);
+    if (!is_text && rest > marks_.added_after.size() && tokens.ids.size() < max_llm_length_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the chat writes token ", same,
+                       " of the prompt otherwise where an answer follows, so it is not known which "
+                       "tokens are the answer's; leave turns of the assistant out of the prompt, or use "
+                       "another template"));
+    }
+    std::fill(tokens.weights.begin(), tokens.weights.begin() + same, 0.0f);
+    return absl::OkStatus();
+  }
+
   // Adds an item to a text from the template, in place of the token that its processor replaces.
   absl::Status AddWrittenItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item,
                               WrittenRun& text, Tokens& out) const {
@@ -821,7 +961,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
   const std::string chat_words_;
   const std::string bos_token_;
   const std::string system_;
-  const bool truncates_, has_loss_weights_;
+  const bool truncates_, has_loss_weights_, trains_all_;
   const uint64_t max_text_bytes_;
   const uint64_t max_llm_length_;
   const uint64_t vocabulary_;  // above every id

@@ -15,8 +15,11 @@
 // text between them; none of that is ever trained. The text of a sample cannot spell a special token or a
 // placeholder: docs/decisions/0003-text.md.
 //
+// A preference pair is two sequences, each written and tokenized by itself; the turns of the prompt are not trained.
+//
 // A sequence longer than limits.max_llm_length is refused, so that the index leaves its sample out. With
-// processor.truncate: text its end is cut off instead, unless a medium would lose a placeholder.
+// processor.truncate: text its end is cut off instead, unless a medium would lose a placeholder; of a pair, both are cut to
+// half of the limit.
 //
 // Example:
 //     SequenceStyle style{.media = family->styles(), .merge_size = 2, .tokens_per_second = 2};

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<PackPhase>> BinLengths(std::span<const PhaseSpec> pha
   for (size_t s = 0; s < lengths.size(); ++s) {
     for (PackPhase& phase : out) {
       if (phase.phase != Phase::kLlm) continue;
-      add((uint64_t{lengths[s].llm_length} + align - 1) / align * align, phase.lengths[s]);
+      add(AlignedLength(lengths[s], align), phase.lengths[s]);
     }
     for (const SampleItem& item : lengths[s].items) {
       const std::optional<size_t> p = table.Find(item);

@@ -91,7 +91,8 @@ TEST(Columns, SurviveEveryMutationOfTheirContent) {
     place.items[0].facts.medium = Medium::kImage;
     places.Add(place);
     facts.Add(MediaFacts{Medium::kImage, 3, 4});
-    ASSERT_TRUE(lengths.Add(i, SampleLengths{7, 3, {{Medium::kImage, {4, 4, 1}}}}).ok());
+    const uint32_t chosen = i % 4 == 3 ? 2 : 0;
+    ASSERT_TRUE(lengths.Add(i, SampleLengths{7, 3, {{Medium::kImage, {4, 4, 1}}}, chosen}).ok());
   }
   places.Exclude({"k", "r", "d"});
   LengthsTotals totals;
@@ -122,7 +123,7 @@ TEST(Columns, SurviveEveryMutationOfTheirContent) {
     if (auto reader = LengthsReader::Open(source, cache, "f"); reader.ok()) {
       for (uint64_t i = 0; i < std::min<uint64_t>(reader->totals().rows, 25); ++i) {
         auto row = reader->Read(i);
-        EXPECT_LE(row.ok() ? row->items.size() : 0, 20u);
+        EXPECT_LE(row.ok() ? row->items.size() : 0, 25u);
         reader->RowOf(i).IgnoreError();
       }
     }
@@ -151,6 +152,29 @@ TEST(Columns, KeepFurtherTowersOfAnItemWithoutAColumnForThem) {
   const auto row = reader->Read(0);
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(*row, towers);
+}
+
+TEST(Columns, KeepTheLengthOfAPairsChosenSequence) {
+  const std::vector<SampleLengths> rows = {
+      {9, 4, {}},
+      {12, 5, {}, 7},
+      {20, 3, {{Medium::kImage, {4, 4, 1}}, {Medium::kImage, {4, 4, 1}}}, 8},
+      {6, 2, {{Medium::kAudio, {30, 30, 3}}}}};
+  LengthsWriter lengths;
+  for (size_t i = 0; i < rows.size(); ++i) ASSERT_TRUE(lengths.Add(i, rows[i]).ok());
+  LengthsTotals totals;
+  MemorySource source;
+  source.objects["f"] = lengths.Finish({}, &totals);
+  PageCache cache(1 << 20);
+  const auto reader = LengthsReader::Open(source, cache, "f");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(totals.items, 3u);
+  EXPECT_EQ(reader->totals().items, 3u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto row = reader->Read(i);
+    ASSERT_TRUE(row.ok()) << row.status();
+    EXPECT_EQ(*row, rows[i]) << i;
+  }
 }
 
 TEST(Columns, RefuseWhatHasNoRoomInARow) {

@@ -362,6 +362,50 @@ TEST(ParseChat, ReadsWhatTheDataSayOfTraining) {
   EXPECT_EQ((*llava)->conversation.turns[1].trained, TrainedByData::kNo);
 }
 
+// The turns of both sequences, "rejected at turn, prompt of turns"; or the error.
+std::string ParsePair(const std::string& json) {
+  TextParser parser;
+  const auto parsed = parser.ParseRow(json, FieldNames(), Limits());
+  EXPECT_TRUE(parser.is_pair()) << json;
+  if (!parsed.ok()) return std::string(parsed.status().message());
+  const Conversation& pair = (*parsed)->conversation;
+  return absl::StrCat(pair.turns.size(), " turns, rejected at ", pair.rejected, ", prompt of ", pair.prompt,
+                      ", ", (*parsed)->references.size(), " media");
+}
+
+TEST(ParseRow, ReadsPreferencePairs) {
+  const std::string ask = R"({"role": "user", "content": "a"})",
+                    yes = R"({"role": "assistant", "content": "b"})";
+  const std::string no = R"({"role": "assistant", "content": "c"})";
+  const std::string answers = absl::StrCat(R"("chosen": [)", yes, R"(], "rejected": [)", no, "]}");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"prompt": [)", ask, "], ", answers)),
+            "4 turns, rejected at 2, prompt of 1, 0 media");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"system": "s", "prompt": [)", ask, "], ", answers)),
+            "6 turns, rejected at 3, prompt of 2, 0 media");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"prompt": "a", "chosen": [)", ask, ",", yes, R"(], "rejected": [)",
+                                   ask, ",", no, "]}")),
+            "4 turns, rejected at 2, prompt of 1, 0 media");
+  EXPECT_EQ(ParsePair(R"({"image": "1.jpg", "prompt": "a", "chosen": "b", "rejected": "c"})"),
+            "4 turns, rejected at 2, prompt of 1, 2 media");
+  EXPECT_EQ(ParsePair(R"({"chosen": "a \u00e9", "rejected": "a \u00e8"})"),
+            "4 turns, rejected at 2, prompt of 1, 0 media");
+  EXPECT_EQ(ParsePair(R"({"chosen": "a", "rejected": "b"})"),
+            "a preference pair: 'chosen' and 'rejected' have no 'prompt' and no begin in common");
+  EXPECT_EQ(ParsePair(R"({"chosen": "a"})"), "a preference pair: no 'rejected'");
+  EXPECT_EQ(ParsePair(absl::StrCat("{", answers)),
+            "a preference pair: 'chosen' and 'rejected' have no 'prompt' and no first messages in common");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"images": ["1.jpg"], "prompt": [)", ask, "], ", answers)),
+            "images: 1 named, but the text has 0 placeholders for them");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"prompt": [)", yes, R"(], "chosen": [)", ask, R"(], "rejected": [)",
+                                   no, "]}")),
+            "chosen: no turn of the assistant after the prompt");
+  TextParser parser;
+  EXPECT_TRUE(absl::IsNotFound(parser.ParseChat(R"({"chosen": true})", Limits()).status())) << "metadata";
+  EXPECT_TRUE(
+      parser.ParseRow(R"({"text": "t", "chosen": "a", "rejected": "b"})", FieldNames(), Limits()).ok());
+  EXPECT_FALSE(parser.is_pair()) << "a row with a text is that text";
+}
+
 TEST(ParseChat, ReadsDocumentsForTemplates) {
   TextParser parser;
   const Limits limits;

@@ -71,6 +71,7 @@ class FakeIndex : public dataset::Index {
     }
     out.llm_length = placeholders + sample.text.size();
     out.loss_tokens = sample.text.size() - (placeholders == 0 ? 1 : 0);
+    out.chosen_length = sample.chosen;
     return out;
   }
 
@@ -186,6 +187,8 @@ absl::Status FakeProcessor::BuildSequence(const Conversation& conversation, std:
                                           std::span<const MediaFacts>, preprocess::Sequence& out) const {
   out = preprocess::Sequence{};
   for (const Turn& turn : conversation.turns) {
+    if (conversation.rejected != 0 && &turn == &conversation.turns[conversation.rejected])
+      out.chosen_length = static_cast<uint32_t>(out.input_ids.size());
     for (const Span& span : turn.spans) {
       if (span.medium == Medium::kText) {
         if (span.text.find('#') != std::string::npos) return absl::InvalidArgumentError("'#' is no text");

@@ -25,6 +25,7 @@ struct FakeSample {
   std::string text;
   std::vector<FakeItem> items;
   std::string text_now = "";  // what the shard has today; empty: `text`
+  uint32_t chosen = 0;  // the index has it as a pair, of which this is the length of the chosen sequence
 };
 
 inline constexpr int64_t kFakePad = 999;

@@ -206,6 +206,41 @@ TEST(LlmPart, PadsRowsToTheLongest) {
   EXPECT_EQ(made.view.tensor("cu_seqlens"), nullptr);
 }
 
+// The text is no pair, as one that the index saw otherwise: each sequence keeps its placeholders and its place.
+TEST(LlmPart, KeepsBothSequencesOfAPairWithAChangedText) {
+  Job job = OneRank(2);
+  job.microbatch.align = 4;
+  const auto stream = MakeFakeStream(
+      job, {{.text = "abcdef", .items = {{.rows = 8}, {.rows = 8}}, .chosen = 5}, {.text = "xyz"}});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  ASSERT_TRUE(made.status.ok()) << made.status;
+  const std::vector<int64_t> ids = Ints(made.view, "sample_ids");
+  const bool first = ids[2] == 0;  // the pair is placed before the other sample
+  const std::vector<int64_t> pair = {1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}, text = {0, 0, 0, 0};
+  std::vector<int64_t> types = first ? pair : text;
+  const std::vector<int64_t>& last = first ? text : pair;
+  types.insert(types.end(), last.begin(), last.end());
+  EXPECT_EQ(Ints(made.view, "mm_token_type_ids"), types);
+  EXPECT_THAT(Values<int32_t>(made.view, "cu_seqlens"),
+              first ? ElementsAre(0, 8, 16, 20) : ElementsAre(0, 4, 12, 20));
+  EXPECT_THAT(Bytes(made.view, "sample_valid"), first ? ElementsAre(0, 0, 1) : ElementsAre(1, 0, 0));
+  EXPECT_THAT(made.view.tensor("sample_ids")->spec.shape, ElementsAre(3, 3));
+  const std::vector<int64_t> positions = Ints(made.view, "position_ids");
+  const size_t begin = first ? 0 : 4;
+  EXPECT_EQ(positions[begin], 0);
+  EXPECT_EQ(positions[begin + 8] + 1, positions[begin + 9]);
+}
+
+TEST(LlmPart, RefusesAPairInAPaddedBatch) {
+  Job job = OneRank(1);
+  job.phases[0].batching = Batching::kPadded;
+  const auto stream = MakeFakeStream(job, {{.text = "abcdef", .chosen = 3}});
+  PartBuilder builder(*stream, nullptr);
+  const auto task = builder.Prepare(PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  EXPECT_TRUE(absl::IsInvalidArgument(task.status())) << task.status();
+  EXPECT_THAT(std::string(task.status().message()), testing::HasSubstr("packed batches alone"));
+}
+
 TEST(LlmPart, FillsAMicrobatchWithoutSamplesWithAMaskedDummy) {
   Job job = FakeJob(2, 1);
   job.microbatch.align = 4;
