@@ -12,9 +12,9 @@ docs/python.md explains every name. `evenkeel.torch` needs torch; the rest needs
 from evenkeel.errors import DataLoss, DeadlineExceeded, Error, InvalidArgument, Mismatch, Unavailable
 from evenkeel.loader import Loader
 from evenkeel.route import Route
-from evenkeel.step import Fields, Microbatch, Step, columns
+from evenkeel.step import Fields, Microbatch, Step, columns, pairs
 
 __version__ = "0.1.0"  # as `evenkeel --version` and pyproject.toml
 
 __all__ = ["DataLoss", "DeadlineExceeded", "Error", "Fields", "InvalidArgument", "Loader", "Microbatch", "Mismatch",
-           "Route", "Step", "Unavailable", "columns"]
+           "Route", "Step", "Unavailable", "columns", "pairs"]

@@ -148,6 +148,22 @@ def columns(microbatch):
     return [json.loads(row.tobytes()) for row in np.asarray(rows)]
 
 
+def pairs(microbatch):
+    """What each document is, as an int8 array: 0 a sample of its own, 1 the chosen sequence of a preference pair, 2 the
+    rejected one, which follows it.
+
+    microbatch   a Microbatch, or the plain dict of arrays or tensors that a framework made of one
+
+    The two sequences of a pair are one sample: their rows of `sample_ids` are equal, which those of other neighbours never are.
+    """
+    ids = microbatch["sample_ids"]
+    ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
+    out = np.zeros(len(ids), np.int8)
+    chosen = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
+    out[chosen], out[chosen + 1] = 1, 2
+    return out
+
+
 class Microbatch(Fields):
     """What the llm of this rank runs at once.
 
@@ -166,8 +182,13 @@ class Microbatch(Fields):
 
     @property
     def columns(self):
-        """A list with a dict for each sample: see `evenkeel.columns`."""
+        """A list with a dict for each document: see `evenkeel.columns`."""
         return columns(self)
+
+    @property
+    def pairs(self):
+        """What each document is, 0, 1 (chosen) or 2 (rejected): see `evenkeel.pairs`."""
+        return pairs(self)
 
     def _make(self, name):
         if name == "encoders":
