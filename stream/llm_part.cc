@@ -330,6 +330,7 @@ class LlmTask : public PartTask {
     sequence.labels = sequence.input_ids;
     sequence.loss_weights.clear();
     sequence.token_types.assign(ids.size(), 0);
+    sequence.chosen_length = 0;
   }
 
   absl::Status BuildWhole(const Unit& unit, Scratch& scratch) const {
