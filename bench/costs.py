@@ -1,6 +1,6 @@
 """Costs from measurement on a CPU: how well a fit predicts a small transformer, and what plans by fitted costs gain.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=build/release/python python3 bench/costs.py [--steps 12] [--lengths 64:4096:12]
+    OMP_NUM_THREADS=1 PYTHONPATH=build/release/python python3 bench/costs.py [--steps 16] [--lengths 64:4096:12] [--slower 4]
 
 1. Profiles a decoder at several lengths and prints the fit. Exit code 1 if an error at held-out lengths is above 8 %.
 2. Profiles it in four processes at a time, since in training the ranks share the machine's cores and memory.
@@ -9,8 +9,9 @@
    the two alternate, in turns of who is first, so that noise meets both alike. Prints the sum over the steps of the
    slowest rank's processor time and of the wall clock, and the first over what the fit of 2 predicts.
 
-With fewer than four cores ranks share them: a rank that waits leaves its core to the others, and the wall clock shows
-less of the imbalance than the slowest rank's processor time, which is what four machines would wait for. Needs torch 2.
+Where ranks share cores, a rank that waits leaves its core to the others, and the wall clock does not show the imbalance. So a
+second of work lasts `--slower` seconds, of which the rank sleeps the rest: as if every rank had a core of its own. Needs
+torch 2, and a machine without other work.
 """
 import argparse
 import sys
@@ -55,8 +56,8 @@ def make():
 
 
 def draw(step):
-    """Lengths of a step: most are short, some nearly as long as the longest."""
-    lengths = np.random.default_rng(step).lognormal(5.3, 1.1, RANKS * PER_RANK)
+    """Lengths of a step: half are below 500, some as long as the longest."""
+    lengths = np.random.default_rng(step).lognormal(6.2, 1.0, RANKS * PER_RANK)
     return np.clip(lengths, 64, LONGEST).astype(np.int64)
 
 
@@ -120,7 +121,7 @@ def profiled(lengths, repetitions):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--lengths", default="64:4096:12")
     parser.add_argument("--repetitions", type=int, default=25)
     parser.add_argument("--slower", type=float, default=4, help="seconds of the wall clock that a second of work lasts; 0: as it comes")
