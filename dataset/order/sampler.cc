@@ -71,7 +71,7 @@ class CountSampler : public DrawingSampler {
     }
     if ((step + 1) * samples_ > draws().end()) {
       return absl::OutOfRangeError(absl::StrCat("step ", step,
-                                                " is behind the end: with its max_epochs the stream has ",
+                                                " is past the end: with its max_epochs the stream has ",
                                                 draws().end() / samples_, " steps"));
     }
     return AppendAll(step, step * samples_, (step + 1) * samples_);

@@ -115,7 +115,7 @@ absl::Status StepTable::CheckEnd(uint64_t step) const {
   if (!ended_) return absl::OkStatus();
   const uint64_t units = cutter_.units_of_step();
   return absl::OutOfRangeError(absl::StrCat("step ", step / units,
-                                            " is behind the end: with its max_epochs the stream has ",
+                                            " is past the end: with its max_epochs the stream has ",
                                             num_steps_ / units, " steps"));
 }
 

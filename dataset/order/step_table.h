@@ -53,7 +53,7 @@ class StepTable {
     uint32_t step = 0;  // of the window's
   };
   // Of kind kNotYet: the table must be extended first. OutOfRange: the step is too far away (names the
-  // largest one that can be requested now) or behind the end. Otherwise errors of the index.
+  // largest one that can be requested now) or past the end. Otherwise errors of the index.
   absl::StatusOr<Place> At(uint64_t step) const;
 
   // Compiles up to the end of the draws and returns the number of steps; where a step has units, of units.
