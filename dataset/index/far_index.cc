@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -25,9 +26,10 @@
 namespace evenkeel::dataset {
 namespace {
 
-constexpr size_t kFilesAtOnce = 8;
-// A file is in memory as a whole while it is copied. The columns of a shard take some 20 bytes a sample each.
-constexpr uint64_t kMaxFileBytes = 512ull << 20;
+// A file is in memory as a whole while it is copied. The columns of a shard take some 20 bytes a sample each, so most files
+// are small: one request each, and many at once, since it is the waiting that counts. The others follow, few at a time.
+constexpr uint64_t kSmallBytes = 2 << 20, kMaxFileBytes = 512ull << 20;
+constexpr size_t kSmallAtOnce = 32, kLargeAtOnce = 4;
 
 // A file that its content names, in an index folder.
 struct NamedFile {
@@ -57,35 +59,52 @@ std::vector<NamedFile> FilesOf(const Job& job, const Catalogue& catalogue) {
   return files;
 }
 
-// Calls `copy` with every file, from several threads since most of the time is waiting. The first error ends it.
-absl::Status ForEach(const std::vector<NamedFile>& files,
-                     absl::FunctionRef<absl::Status(const NamedFile&)> copy) {
+// Copies a file of at most `max_bytes`, and returns whether it did: false, the file is larger.
+using Copy = absl::FunctionRef<absl::StatusOr<bool>(const NamedFile&, uint64_t max_bytes)>;
+
+// Calls `copy` with every file from `at_once` threads. Returns those that are larger. The first error ends it.
+absl::StatusOr<std::vector<NamedFile>> CopyUpTo(uint64_t max_bytes, size_t at_once,
+                                                const std::vector<NamedFile>& files, Copy copy) {
   Mutex mutex;
   absl::Status status;
+  std::vector<NamedFile> larger;
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < files.size(); i = next++) {
-      const absl::Status copied = copy(files[i]);
-      if (copied.ok()) continue;
+      const absl::StatusOr<bool> copied = copy(files[i], max_bytes);
+      if (copied.ok() && *copied) continue;
       MutexLock lock(mutex);
-      status.Update(copied);
-      next = files.size();
+      status.Update(copied.status());
+      if (copied.ok()) larger.push_back(files[i]);
+      if (!copied.ok()) next = files.size();
     }
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(kFilesAtOnce, files.size()); ++i) threads.emplace_back(work);
+  for (size_t i = 1; i < std::min(at_once, files.size()); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
-  return status;
+  EVENKEEL_RETURN_IF_ERROR(status);
+  return larger;
 }
 
-absl::StatusOr<std::string> ReadAll(const std::string& path, ByteSource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(const uint64_t size, source.Size(path));
-  if (size > kMaxFileBytes) {
+absl::Status CopyAll(const std::vector<NamedFile>& files, Copy copy) {
+  EVENKEEL_ASSIGN_OR_RETURN(const std::vector<NamedFile> larger,
+                            CopyUpTo(kSmallBytes, kSmallAtOnce, files, copy));
+  return CopyUpTo(kMaxFileBytes, kLargeAtOnce, larger, copy).status();
+}
+
+// nullopt: the file is larger than `max_bytes`. A small one is one request.
+absl::StatusOr<std::optional<std::string>> ReadUpTo(uint64_t max_bytes, const std::string& path,
+                                                    ByteSource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(const WholeObject whole, source.ReadWhole(path, kSmallBytes));
+  if (whole.size > kMaxFileBytes) {
     return absl::DataLossError(
-        absl::StrCat(path, ": ", size, " bytes; a file of an index has at most ", kMaxFileBytes));
+        absl::StrCat(path, ": ", whole.size, " bytes; a file of an index has at most ", kMaxFileBytes));
   }
-  std::string bytes(size, '\0');
+  if (whole.size > max_bytes) return std::nullopt;
+  std::string bytes(reinterpret_cast<const char*>(whole.bytes.data()), whole.bytes.size());
+  if (bytes.size() == whole.size) return bytes;
+  bytes.resize(whole.size);
   EVENKEEL_RETURN_IF_ERROR(source.ReadAt(path, 0, std::as_writable_bytes(std::span(bytes))));
   return bytes;
 }
@@ -140,24 +159,26 @@ absl::Status WriteCopy(const std::string& address, const std::string& path, std:
 }
 
 // What a file's name says of its content is checked, so that a copy has no other bytes than the index that was built.
-absl::Status FetchFile(const std::string& address, const std::string& folder, const NamedFile& file,
-                       ByteSource& source) {
+absl::StatusOr<bool> FetchFile(const std::string& address, const std::string& folder, const NamedFile& file,
+                               uint64_t max_bytes, ByteSource& source) {
   const std::string local = ColumnPath(folder, file.kind, file.digest);
   std::error_code ignored;
-  if (std::filesystem::exists(local, ignored)) return absl::OkStatus();
+  if (std::filesystem::exists(local, ignored)) return true;
   const std::string far = ColumnPath(address, file.kind, file.digest);
   const std::string repair =
       absl::StrCat("; remove ", CurrentPath(address), " and run 'evenkeel index' again");
-  absl::StatusOr<std::string> bytes = ReadAll(far, source);
+  const absl::StatusOr<std::optional<std::string>> bytes = ReadUpTo(max_bytes, far, source);
   if (absl::IsNotFound(bytes.status()))
     return absl::DataLossError(
         absl::StrCat(std::string(bytes.status().message()), "; a file of the index is missing", repair));
   EVENKEEL_RETURN_IF_ERROR(bytes.status());
-  if (const Digest digest = DigestOf(*bytes); digest != file.digest) {
+  if (!bytes->has_value()) return false;
+  if (const Digest digest = DigestOf(**bytes); digest != file.digest) {
     return absl::DataLossError(
         absl::StrCat(far, ": damaged: its content has the digest ", digest.Hex(), repair));
   }
-  return WriteCopy(address, local, *bytes);
+  EVENKEEL_RETURN_IF_ERROR(WriteCopy(address, local, **bytes));
+  return true;
 }
 
 }  // namespace
@@ -175,8 +196,8 @@ absl::Status FetchIndex(Job& job, const std::string& cache_folder) {
   }
   EVENKEEL_RETURN_IF_ERROR(text.status());
   EVENKEEL_ASSIGN_OR_RETURN(const Catalogue catalogue, ReadFarCatalogue(address, *text));
-  EVENKEEL_RETURN_IF_ERROR(ForEach(FilesOf(job, catalogue), [&](const NamedFile& file) {
-    return FetchFile(address, folder, file, *source);
+  EVENKEEL_RETURN_IF_ERROR(CopyAll(FilesOf(job, catalogue), [&](const NamedFile& file, uint64_t max_bytes) {
+    return FetchFile(address, folder, file, max_bytes, *source);
   }));
   EVENKEEL_RETURN_IF_ERROR(WriteCopy(address, CurrentPath(folder), *text));
   job.index = folder;
@@ -202,11 +223,15 @@ absl::Status PublishIndex(const Job& job, const std::string& address) {
   const std::string next = WriteCatalogue(present);
   if (text.ok() && *text == next) return absl::OkStatus();
   const std::unique_ptr<ObjectWriter> writer = MakeObjectWriter(job.stores);
-  EVENKEEL_RETURN_IF_ERROR(ForEach(files, [&](const NamedFile& file) -> absl::Status {
-    EVENKEEL_ASSIGN_OR_RETURN(const std::string bytes,
-                              ReadAll(ColumnPath(job.index, file.kind, file.digest), *source));
-    return writer->Write(ColumnPath(address, file.kind, file.digest), bytes);
-  }));
+  EVENKEEL_RETURN_IF_ERROR(
+      CopyAll(files, [&](const NamedFile& file, uint64_t max_bytes) -> absl::StatusOr<bool> {
+        EVENKEEL_ASSIGN_OR_RETURN(
+            const std::optional<std::string> bytes,
+            ReadUpTo(max_bytes, ColumnPath(job.index, file.kind, file.digest), *source));
+        if (!bytes) return false;
+        EVENKEEL_RETURN_IF_ERROR(writer->Write(ColumnPath(address, file.kind, file.digest), *bytes));
+        return true;
+      }));
   return writer->Write(CurrentPath(address), next);
 }
 
