@@ -22,7 +22,7 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // `index` must outlive the sampler. With a budget of llm tokens or bins, the table that maps steps to windows is
+  // `job` and `index` must outlive the sampler. With a budget of llm tokens or bins, the table that maps steps to windows is
   // compiled (or loaded from the index folder) as steps are requested. `packer`: of a job with batch.pack.
   // FailedPrecondition: a dataset with a positive weight has no sample. InvalidArgument: the packer is missing.
   static absl::StatusOr<std::unique_ptr<Sampler>> Make(const Job& job, const Index& index,

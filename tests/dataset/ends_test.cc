@@ -218,7 +218,8 @@ TEST(Ends, OfOneDatasetAreMissing) {
   const TextIndex index({50, 60});
   for (const Batch batch : kBatches) {
     const TempFolder folder;
-    const auto sampler = Make(MakeJob(folder, batch, {1, 0}, {1, 1}), index);
+    const Job job = MakeJob(folder, batch, {1, 0}, {1, 1});
+    const auto sampler = Make(job, index);
     EXPECT_EQ(*sampler->NumSteps(), std::nullopt);
     EXPECT_TRUE(Reach(*sampler, 500).has_value());
   }
@@ -240,7 +241,8 @@ TEST(Ends, AreNamedByWhatIsBehindThem) {
   const TextIndex index({70});
   for (const Batch batch : kBatches) {
     const TempFolder folder;
-    const auto sampler = Make(MakeJob(folder, batch, {1}, {1}), index);
+    const Job job = MakeJob(folder, batch, {1}, {1});
+    const auto sampler = Make(job, index);
     const uint64_t steps = **sampler->NumSteps();
     const absl::Status behind = sampler->Samples(steps).status();
     EXPECT_TRUE(absl::IsOutOfRange(behind)) << behind;
