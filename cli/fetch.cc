@@ -28,7 +28,6 @@
 #include "core/no_index.h"
 #include "core/status.h"
 #include "core/steady_time.h"
-#include "dataset/index/far_index.h"
 #include "preprocess/job_words.h"
 #include "stream/stream.h"
 
@@ -143,12 +142,11 @@ absl::Status ExpectJob(Options& options) {
   };
   if (!IsAddress(index) && !std::filesystem::exists(index, ignored)) return without_index();
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python, StartPython(options.python, job));
-  const absl::Status fetched = dataset::FetchIndex(job);
-  if (IsNoIndex(fetched)) return without_index();
-  EVENKEEL_RETURN_IF_ERROR(fetched);
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
-                            stream::OpenStream(std::move(job), std::move(python)));
-  options.consumer.expect_stream_digest = stream->stream_digest.Hex();
+  const absl::StatusOr<std::unique_ptr<stream::Stream>> stream =
+      stream::OpenStream(std::move(job), std::move(python));
+  if (IsAddress(index) && IsNoIndex(stream.status())) return without_index();
+  EVENKEEL_RETURN_IF_ERROR(stream.status());
+  options.consumer.expect_stream_digest = (*stream)->stream_digest.Hex();
   return absl::OkStatus();
 }
 

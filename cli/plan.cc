@@ -10,7 +10,6 @@
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "core/status.h"
-#include "dataset/index/far_index.h"
 #include "reorder/planner.h"
 #include "stream/stream.h"
 
@@ -29,7 +28,6 @@ absl::Status ShowPlan(const PlanArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
-  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), std::move(python)));
   if (arguments.steps > 0) {

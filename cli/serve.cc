@@ -18,7 +18,6 @@
 #include "core/kept_memory.h"
 #include "core/status.h"
 #include "dataset/format/table.h"
-#include "dataset/index/far_index.h"
 #include "preprocess/job_words.h"
 #include "server/library_log.h"
 #include "server/worker.h"
@@ -176,9 +175,9 @@ absl::Status Serve(const ServeArguments& arguments) {
     EVENKEEL_ASSIGN_OR_RETURN(reading.cache,
                               dataset::DiskCache::Open(arguments.cache_folder, arguments.cache_bytes));
   }
-  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(job, arguments.cache_folder));
-  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> stream,
-                            stream::OpenStream(std::move(job), python, std::move(reading)));
+  EVENKEEL_ASSIGN_OR_RETURN(
+      std::unique_ptr<stream::Stream> stream,
+      stream::OpenStream(std::move(job), python, std::move(reading), arguments.cache_folder));
   EVENKEEL_RETURN_IF_ERROR(stream::FindEnd(*stream));
   if (stream->num_steps)
     telemetry::LogEvent(telemetry::LogLevel::kInfo, "stream_ends", {{"steps", *stream->num_steps}});

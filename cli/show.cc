@@ -20,7 +20,6 @@
 #include "cli/show_terminal.h"
 #include "cli/shown_sample.h"
 #include "core/status.h"
-#include "dataset/index/far_index.h"
 #include "reorder/planner.h"
 #include "stream/stream.h"
 
@@ -63,7 +62,6 @@ absl::Status Show(const ShowArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJobOf(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
-  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream,
                             stream::OpenStream(std::move(job), std::move(python)));
   const ProcessorSpec& spec = stream->job.processor;

@@ -22,7 +22,6 @@
 #include "cli/python.h"
 #include "cli/simulate_report.h"
 #include "core/status.h"
-#include "dataset/index/far_index.h"
 #include "stream/stream.h"
 
 namespace evenkeel::cli {
@@ -57,7 +56,6 @@ absl::StatusOr<Source> FromJob(const SimulateArguments& arguments) {
   EVENKEEL_ASSIGN_OR_RETURN(Job job, LoadJob(arguments.job));
   EVENKEEL_ASSIGN_OR_RETURN(std::shared_ptr<isolation::PythonPool> python,
                             StartPython(arguments.python, job));
-  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(job));
   EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<stream::Stream> opened,
                             stream::OpenStream(std::move(job), std::move(python)));
   const std::shared_ptr<stream::Stream> stream = std::move(opened);

@@ -20,7 +20,6 @@
 #include "cli/sample_work.h"
 #include "core/failure.h"
 #include "core/status.h"
-#include "dataset/index/far_index.h"
 #include "dataset/index/index.h"
 #include "stream/stream.h"
 
@@ -219,7 +218,6 @@ absl::Status Size(const SizeArguments& arguments) {
                      ": processor.python: items are made by processes of Python, whose CPU time is not "
                      "measured here; bench/python_processor.py measures it"));
   }
-  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(job));
   EVENKEEL_ASSIGN_OR_RETURN(const std::unique_ptr<stream::Stream> stream, stream::OpenStream(std::move(job)));
   EVENKEEL_ASSIGN_OR_RETURN(const Measured measured, Measure(*stream, arguments.samples));
   const size_t num_ranks = stream->job.phase(Phase::kLlm)->ranks.size();

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "dataset/format/shard_list.h"
 #include "dataset/format/table.h"
+#include "dataset/index/far_index.h"
 #include "preprocess/job_words.h"
 #include "stream/bin_packer.h"
 
@@ -66,13 +67,15 @@ std::unique_ptr<const dataset::Packer> PackerOf(const Job& job) {
 
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(Job job,
                                                    std::shared_ptr<preprocess::PythonProcesses> python,
-                                                   dataset::FarReading reading) {
+                                                   dataset::FarReading reading,
+                                                   const std::string& cache_folder) {
   auto stream = std::make_unique<Stream>();
   stream->job = std::move(job);
   if (absl::Status phases = reorder::CheckJob(stream->job); !phases.ok())
     return NameInJob(stream->job, phases);
   if (absl::Status words = preprocess::CheckJob(stream->job); !words.ok())
     return NameInJob(stream->job, words);
+  EVENKEEL_RETURN_IF_ERROR(dataset::FetchIndex(stream->job, cache_folder));
   stream->source = dataset::MakeShardSource(stream->job.stores, std::move(reading));
   EVENKEEL_RETURN_IF_ERROR(dataset::ListShards(*stream->source, stream->job));
   absl::StatusOr<std::unique_ptr<preprocess::Processor>> processor =

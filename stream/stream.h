@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "core/job.h"
@@ -60,10 +61,11 @@ struct StepPlan {
   std::vector<LoadSpreads> spreads;  // parallel to plan.phases; part of every rank's reply, so computed once
 };
 
-// `reading` is how objects of stores are read. Errors of Processor::Load, which takes `python`, Index::Open and
-// Sampler::Make.
+// `reading` is how objects of stores are read; an index in a store is copied below `cache_folder`. Errors of FetchIndex,
+// Processor::Load, which takes `python`, Index::Open and Sampler::Make.
 absl::StatusOr<std::unique_ptr<Stream>> OpenStream(
-    Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr, dataset::FarReading reading = {});
+    Job job, std::shared_ptr<preprocess::PythonProcesses> python = nullptr, dataset::FarReading reading = {},
+    const std::string& cache_folder = "");
 
 // What puts the job's samples into bins; null where the job does not pack. `job` has passed reorder::CheckJob.
 std::unique_ptr<const dataset::Packer> PackerOf(const Job& job);

@@ -467,4 +467,10 @@ std::string SampleName(const Job& job, const SamplePlaces& places) {
                       std::string(FileName(places.shard_path)), "/", places.key);
 }
 
+std::string SampleName(const Job& job, const Index& index, const SampleRef& ref) {
+  const absl::StatusOr<SamplePlaces> places = index.places(ref.dataset, ref.index);
+  if (places.ok()) return SampleName(job, *places);
+  return absl::StrCat(job.datasets[ref.dataset].name, ", sample ", ref.index);
+}
+
 }  // namespace evenkeel::dataset

@@ -93,5 +93,7 @@ class ConversationReader {
 
 // "dataset/shard-file-name/key": the name of a sample in messages and in the job's exclude list.
 std::string SampleName(const Job& job, const SamplePlaces& places);
+// The same of a sample whose places are read; where they cannot be, the dataset and the sample's number.
+std::string SampleName(const Job& job, const Index& index, const SampleRef& ref);
 
 }  // namespace evenkeel::dataset

@@ -31,10 +31,7 @@ ChunkWindows::ChunkWindows(const Job& job, const Index& index, const DrawOrder& 
 // A cut anywhere leaves media whole and labels known only where there are no media, and every token but the first is trained.
 absl::Status ChunkWindows::CheckTextAlone(const SampleRef& ref, const SampleLengths& lengths) const {
   if (lengths.items.empty() && lengths.loss_tokens + 1 == lengths.llm_length) return absl::OkStatus();
-  const absl::StatusOr<SamplePlaces> places = index_.places(ref.dataset, ref.index);
-  const std::string name = places.ok()
-                               ? SampleName(job_, *places)
-                               : absl::StrCat(job_.datasets[ref.dataset].name, ", sample ", ref.index);
+  const std::string name = SampleName(job_, index_, ref);
   return absl::InvalidArgumentError(absl::StrCat(
       name, ": ",
       lengths.chosen_length != 0 ? "it is a preference pair"

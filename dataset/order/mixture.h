@@ -30,7 +30,7 @@ class Mixture {
   // How many of the first `position` draws are of the dataset. Time proportional to the period.
   uint64_t CountBefore(uint32_t dataset, uint64_t position) const;
 
-  // The first draw before which a dataset has had `counts` of its draws, which are above 0; kNever: far behind any stream, as
+  // The first draw before which a dataset has had `counts` of its draws, which are above 0; kNever: no stream is as long, as
   // with counts of kNever alone. Of datasets with a weight of 0 the count does not matter. Time proportional to the period.
   uint64_t FirstAfter(const std::vector<uint64_t>& counts) const;
 

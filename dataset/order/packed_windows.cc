@@ -54,10 +54,7 @@ absl::Status PackedWindows::NameSample(const absl::Status& status, const std::ve
   for (size_t i = 0; i < refs.size(); ++i) {
     const absl::Status held = packer_.Check(lengths[i]);
     if (held.ok()) continue;
-    const auto places = index_.places(refs[i].dataset, refs[i].index);
-    const std::string name =
-        places.ok() ? SampleName(job_, *places)
-                    : absl::StrCat(job_.datasets[refs[i].dataset].name, ", sample ", refs[i].index);
+    const std::string name = SampleName(job_, index_, refs[i]);
     return absl::Status(held.code(), absl::StrCat(name, ": ", held.message()));
   }
   return status;

@@ -69,11 +69,7 @@ class CountSampler : public DrawingSampler {
       return absl::OutOfRangeError(
           absl::StrCat("step ", step, " is too large: sample positions end at 2^62"));
     }
-    if ((step + 1) * samples_ > draws().end()) {
-      return absl::OutOfRangeError(absl::StrCat("step ", step,
-                                                " is past the end: with its max_epochs the stream has ",
-                                                draws().end() / samples_, " steps"));
-    }
+    if ((step + 1) * samples_ > draws().end()) return PastTheEnd(step, draws().end() / samples_);
     return AppendAll(step, step * samples_, (step + 1) * samples_);
   }
 

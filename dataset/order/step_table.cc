@@ -39,6 +39,11 @@ Digest StepTableKey(const Job& job, const Index& index) {
   return text.digest();
 }
 
+absl::Status PastTheEnd(uint64_t step, uint64_t num_steps) {
+  return absl::OutOfRangeError(absl::StrCat(
+      "step ", step, " is past the end: with its max_epochs the stream has ", num_steps, " steps"));
+}
+
 StepTable::StepTable(std::string folder, const WindowCutter& cutter)
     : folder_(std::move(folder)), cutter_(cutter), window_(cutter.window_draws()), key_(cutter.key()) {}
 
@@ -114,9 +119,7 @@ absl::Status StepTable::ExtendByOne() const {
 absl::Status StepTable::CheckEnd(uint64_t step) const {
   if (!ended_) return absl::OkStatus();
   const uint64_t units = cutter_.units_of_step();
-  return absl::OutOfRangeError(absl::StrCat("step ", step / units,
-                                            " is past the end: with its max_epochs the stream has ",
-                                            num_steps_ / units, " steps"));
+  return PastTheEnd(step / units, num_steps_ / units);
 }
 
 absl::StatusOr<uint64_t> StepTable::NumSteps() const {

@@ -43,6 +43,9 @@ inline constexpr uint64_t kMaxAheadDraws = 1ull
 // Names everything that determines the content of a job's tables.
 Digest StepTableKey(const Job& job, const Index& index);
 
+// OutOfRange: the step is past the end of a stream of `num_steps`.
+absl::Status PastTheEnd(uint64_t step, uint64_t num_steps);
+
 class StepTable {
  public:
   // `folder`: of the index. `cutter` must outlive the table.

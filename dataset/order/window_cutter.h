@@ -27,7 +27,7 @@ class WindowCutter {
   virtual const Digest& key() const = 0;
 };
 
-// What CountSteps returns for a window behind the end.
+// What CountSteps returns for a window past the end.
 inline absl::Status DrawsEndBefore(uint64_t window) {
   return absl::OutOfRangeError(absl::StrCat("the draws end before window ", window));
 }

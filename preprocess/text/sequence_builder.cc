@@ -280,7 +280,7 @@ void Append(const std::vector<T>& more, std::vector<T>& to) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// Adds a sequence of its own behind the one in `to`.
+// Adds `more` to `to`, as another sequence after its own.
 void AppendSequence(const Sequence& more, Sequence& to) {
   const auto length = static_cast<ptrdiff_t>(to.input_ids.size());
   for (ptrdiff_t axis = 2; axis >= 0; --axis) {

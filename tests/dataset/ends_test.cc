@@ -78,7 +78,7 @@ std::unique_ptr<Sampler> Make(const Job& job, const Index& index) {
   return *Sampler::Make(job, index, std::make_unique<OneEach>(std::max(1u, job.batch.pack.bins)));
 }
 
-// The step, or nothing behind the end.
+// The step, or nothing past the end.
 std::optional<StepSamples> Reach(const Sampler& sampler, uint64_t step) {
   for (;;) {
     absl::StatusOr<StepSamples> samples = sampler.Samples(step);
@@ -244,9 +244,9 @@ TEST(Ends, AreNamedByWhatIsBehindThem) {
     const Job job = MakeJob(folder, batch, {1}, {1});
     const auto sampler = Make(job, index);
     const uint64_t steps = **sampler->NumSteps();
-    const absl::Status behind = sampler->Samples(steps).status();
-    EXPECT_TRUE(absl::IsOutOfRange(behind)) << behind;
-    EXPECT_THAT(std::string(behind.message()), HasSubstr(absl::StrCat("the stream has ", steps, " steps")));
+    const absl::Status past = sampler->Samples(steps).status();
+    EXPECT_TRUE(absl::IsOutOfRange(past)) << past;
+    EXPECT_THAT(std::string(past.message()), HasSubstr(absl::StrCat("the stream has ", steps, " steps")));
   }
 }
 

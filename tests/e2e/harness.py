@@ -169,5 +169,16 @@ class Digests:
         self.summary = " ".join(rest[1:])
 
 
+def fetch_with_kills(job, *options):
+    """What `fetch` gets from three workers of which two are killed meanwhile."""
+    with Fleet(job, 3) as fleet:
+        run = Fetch(fleet.endpoints, job, *options)
+        for worker in fleet.workers[:2]:
+            run.wait_for_lines(1)
+            worker.kill()
+            time.sleep(0.2)
+        return run.finish()
+
+
 def fetch(endpoints, job, *options, env=None):
     return Fetch(endpoints, job, *options, env=env).finish()

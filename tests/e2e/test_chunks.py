@@ -1,7 +1,6 @@
 """Texts concatenated and cut into chunks: the tokens that they have, the same for any format, ranks, workers and resume."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -86,13 +85,7 @@ def test_formats_workers_and_ranks_change_no_chunk(folder):
     job = write_job(path, "killed", "texts.jsonl", 2, shuffle="full")
     with harness.Fleet(job, 1) as fleet:
         whole = harness.fetch(fleet.endpoints, job, "--steps", 12)
-    with harness.Fleet(job, 3) as fleet:
-        run = harness.Fetch(fleet.endpoints, job, "--steps", 12)
-        for worker in fleet.workers[:2]:
-            run.wait_for_lines(1)
-            worker.kill()
-            time.sleep(0.2)
-        killed = run.finish()
+    killed = harness.fetch_with_kills(job, "--steps", 12)
     assert (killed.steps, killed.chain) == (whole.steps, whole.chain)
 
 

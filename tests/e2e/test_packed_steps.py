@@ -2,7 +2,6 @@
 
 import collections
 import json
-import time
 
 import pytest
 
@@ -64,13 +63,7 @@ def test_kills_change_nothing_and_other_ranks_resume(folder):
         expected = harness.fetch(fleet.endpoints, job, "--steps", 12)
         middle = harness.fetch(fleet.endpoints, job, "--from", 5, "--steps", 7)
     assert middle.steps == [line for line in expected.steps if int(line.split()[0]) >= 5]
-    with harness.Fleet(job, 3) as fleet:
-        run = harness.Fetch(fleet.endpoints, job, "--steps", 12)
-        for worker in fleet.workers[:2]:
-            run.wait_for_lines(1)
-            worker.kill()
-            time.sleep(0.2)
-        killed = run.finish()
+    killed = harness.fetch_with_kills(job, "--steps", 12)
     assert (killed.steps, killed.chain) == (expected.steps, expected.chain)
     for ranks in (1, 2):
         other = write_job(folder, f"resumed{ranks}", ranks)

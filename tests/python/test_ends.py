@@ -65,8 +65,8 @@ def test_a_resumed_loader_ends_at_the_same_step(endpoints):
     resumed.load_state_dict(loader.state_dict())
     assert len(resumed) == STEPS - 4
     assert [step.index for step in resumed] == list(range(4, STEPS))
-    behind = jobs.alone(endpoints["samples"], rank=0, first_step=STEPS + 7)
-    assert list(behind) == [] and len(behind) == 0
+    past = jobs.alone(endpoints["samples"], rank=0, first_step=STEPS + 7)
+    assert list(past) == [] and len(past) == 0
 
 
 def test_fetch_takes_what_there_is(endpoints):
