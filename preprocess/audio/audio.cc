@@ -533,25 +533,25 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
   return facts;
 }
 
-uint64_t SpeechSamples(const MediaFacts& facts) {
+uint64_t SpeechSamples(const MediaFacts& facts, uint32_t rate) {
   if (facts.sample_rate == 0) return 0;
-  return (facts.num_samples * kSpeechRate + facts.sample_rate - 1) / facts.sample_rate;
+  return (facts.num_samples * rate + facts.sample_rate - 1) / facts.sample_rate;
 }
 
 absl::StatusOr<DecodedAudio> DecodeSpeech(std::string_view suffix, std::span<const std::byte> bytes,
-                                          const Limits& limits, const MediaFacts& facts,
-                                          uint64_t max_samples) {
+                                          const Limits& limits, const MediaFacts& facts, uint64_t max_samples,
+                                          uint32_t rate) {
   EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
   if (facts.num_samples == 0 || !CanResample(facts.sample_rate)) {
     return absl::InvalidArgumentError("audio has no samples or an unsupported sample rate");
   }
   // One second more than requested, because the resampling filter looks ahead.
-  const uint64_t given = std::min(SpeechSamples(facts), max_samples);
-  const uint64_t needed = (given + kSpeechRate) * facts.sample_rate / kSpeechRate;
+  const uint64_t given = std::min(SpeechSamples(facts, rate), max_samples);
+  const uint64_t needed = (given + rate) * facts.sample_rate / rate;
   const uint64_t wanted = std::min(facts.num_samples, needed);
   static thread_local ScratchBytes memory;
   const std::span<float> out = memory.GetAs<float>(given);
-  EVENKEEL_ASSIGN_OR_RETURN(SpeechResampler resampler, SpeechResampler::Start(facts.sample_rate, out));
+  EVENKEEL_ASSIGN_OR_RETURN(SpeechResampler resampler, SpeechResampler::Start(facts.sample_rate, out, rate));
   MonoStream mono(wanted, resampler);
   EVENKEEL_ASSIGN_OR_RETURN(const uint64_t padding, DecodeMono(suffix, bytes, limits, facts, wanted, mono));
   DecodedAudio decoded{.samples = out};

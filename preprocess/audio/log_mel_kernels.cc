@@ -56,20 +56,30 @@ double MelToHertz(double mel) {
   return 1000 * ExactExp(ExactLog(6.4) / 27 * (mel - 15));
 }
 
-// Slaney's triangular filters from 0 to 8 kHz, as in audio_utils.mel_filter_bank(norm="slaney"). Their edges
+// The twiddle factors of a pass that makes blocks of 5 * `done` points.
+template <size_t kSize>
+void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
+  for (uint32_t j = 0; j < done; ++j) {
+    for (uint32_t p = 1; p < 5; ++p) turns[4 * j + p - 1] = RotationOf(p * j, 5 * done);
+  }
+}
+
+}  // namespace
+
+// The filters' edges
 // are equally spaced in mels; filter m rises from edge m to edge m + 1 and falls to edge m + 2. His
-// normalisation, 2 / width in Hz, gives every triangle an area of 1. Bins are 40 Hz apart (16000 / 400). Only
+// normalisation, 2 / width in Hz, gives every triangle an area of 1. Only
 // bins with a weight are stored; a narrow triangle between two bins has none.
-std::vector<MelTriangle> Triangles(uint32_t num_mels) {
-  const double top = HertzToMel(8000);
+std::vector<MelTriangle> SlaneyTriangles(uint32_t num_mels, uint32_t points, double rate, double most_hertz) {
+  const double top = HertzToMel(most_hertz);
   std::vector<double> edges(num_mels + 2);
   for (uint32_t i = 0; i < edges.size(); ++i) edges[i] = MelToHertz(top * i / (num_mels + 1));
   std::vector<MelTriangle> triangles(num_mels);
   for (uint32_t m = 0; m < num_mels; ++m) {
     MelTriangle& triangle = triangles[m];
     const double norm = 2 / (edges[m + 2] - edges[m]);
-    for (uint32_t bin = 0; bin < kMelBins; ++bin) {
-      double hertz = 8000.0 * bin / (kMelBins - 1);
+    for (uint32_t bin = 0; bin <= points / 2; ++bin) {
+      double hertz = rate / 2 * bin / (points / 2);
       double up = (hertz - edges[m]) / (edges[m + 1] - edges[m]);
       double down = (edges[m + 2] - hertz) / (edges[m + 2] - edges[m + 1]);
       double weight = std::max(0.0, std::min(up, down)) * norm;
@@ -82,17 +92,7 @@ std::vector<MelTriangle> Triangles(uint32_t num_mels) {
   return triangles;
 }
 
-// The twiddle factors of a pass that makes blocks of 5 * `done` points.
-template <size_t kSize>
-void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
-  for (uint32_t j = 0; j < done; ++j) {
-    for (uint32_t p = 1; p < 5; ++p) turns[4 * j + p - 1] = RotationOf(p * j, 5 * done);
-  }
-}
-
-}  // namespace
-
-MelTables::MelTables(uint32_t num_mels) : triangles(Triangles(num_mels)) {
+MelTables::MelTables(uint32_t num_mels) : triangles(SlaneyTriangles(num_mels, kMelWindow, 16000, 8000)) {
   // Half of the Hann window; the other factor of two is in Powers().
   for (uint32_t i = 0; i < kMelWindow; ++i) window[i] = 0.25 - 0.25 * RotationOf(i, kMelWindow).cos;
   for (uint32_t i = 0; i < kMelBins; ++i) bins[i] = RotationOf(i, kMelWindow);

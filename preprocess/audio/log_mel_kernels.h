@@ -23,6 +23,10 @@ struct MelTriangle {
   std::vector<double> weights;
 };
 
+// Slaney's triangular filters from 0 Hz to `most_hertz` over the points / 2 + 1 bins of a transform at `rate`, as in
+// audio_utils.mel_filter_bank(norm="slaney", mel_scale="slaney").
+std::vector<MelTriangle> SlaneyTriangles(uint32_t num_mels, uint32_t points, double rate, double most_hertz);
+
 struct FifthTurns {
   double cos1, sin1;  // of a fifth of a turn
   double cos2, sin2;  // of two fifths

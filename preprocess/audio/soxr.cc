@@ -19,17 +19,17 @@ bool CanResample(uint32_t rate) { return rate >= kMinRate && rate <= kMaxRate; }
 
 void SpeechResampler::Free::operator()(soxr* resampler) const { soxr_delete(resampler); }
 
-absl::StatusOr<SpeechResampler> SpeechResampler::Start(uint32_t rate, std::span<float> out) {
+absl::StatusOr<SpeechResampler> SpeechResampler::Start(uint32_t rate, std::span<float> out, uint32_t to) {
   if (!CanResample(rate)) return absl::UnimplementedError(absl::StrCat("resampling from ", rate, " Hz"));
   SpeechResampler resampler;
   resampler.out_ = out;
-  if (rate == kSpeechRate) return resampler;
+  if (rate == to) return resampler;
   // HQ is librosa's "soxr_hq": a filter of linear phase, accurate to 20 bits.
   soxr_error_t error = nullptr;
   soxr_io_spec_t io = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
   soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
   soxr_runtime_spec_t runtime = soxr_runtime_spec(/*num_threads=*/1);
-  resampler.soxr_.reset(soxr_create(rate, kSpeechRate, 1, &error, &io, &quality, &runtime));
+  resampler.soxr_.reset(soxr_create(rate, to, 1, &error, &io, &quality, &runtime));
   if (resampler.soxr_ == nullptr || error != nullptr) {
     return absl::InternalError(absl::StrCat("soxr: ", error == nullptr ? "no memory" : error));
   }

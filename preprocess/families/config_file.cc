@@ -372,6 +372,7 @@ std::optional<ConfigFile> ConfigFile::Member(std::string_view key) {
   state->where = absl::StrCat(state_->where, ": ", std::string(key));
   state->part = absl::StrCat(state_->part, ".", std::string(key));
   state->consumed = state_->consumed;
+  state->is_open = state_->is_open;
   state->json = *value;
   return ConfigFile(std::move(state));
 }

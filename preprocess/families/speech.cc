@@ -189,13 +189,13 @@ uint32_t MaskedFrames(uint64_t num_samples, uint32_t padded_samples) {
   return static_cast<uint32_t>((samples + LogMel::kHop - 1) / LogMel::kHop);
 }
 
-absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned,
-                                           const Limits& limits) {
-  EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio,
-                            DecodeSpeech(request.suffix, request.bytes, limits, request.facts, planned));
+absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned, const Limits& limits,
+                                           uint32_t rate) {
+  EVENKEEL_ASSIGN_OR_RETURN(const DecodedAudio audio, DecodeSpeech(request.suffix, request.bytes, limits,
+                                                                   request.facts, planned, rate));
   if (audio.samples.size() != planned) {
-    return absl::DataLossError(
-        absl::StrCat("got a clip of ", audio.samples.size(), " samples at 16 kHz, the plan has ", planned));
+    return absl::DataLossError(absl::StrCat("got a clip of ", audio.samples.size(), " samples at ", rate,
+                                            " Hz, the plan has ", planned));
   }
   if (request.notes != nullptr) {
     request.notes->samples_filled += audio.filled;

@@ -47,10 +47,10 @@ struct SpeechSettings {
   std::optional<MediumStyle> style;  // nullopt: clips do not occur in a sequence
 };
 
-// The clip's first `planned` samples at 16 kHz; what was filled or trimmed is noted in the request. Errors of DecodeSpeech;
+// The clip's first `planned` samples at `rate`; what was filled or trimmed is noted in the request. Errors of DecodeSpeech;
 // DataLoss, too, if there are fewer.
-absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned,
-                                           const Limits& limits);
+absl::StatusOr<DecodedAudio> DecodePlanned(const ItemRequest& request, uint64_t planned, const Limits& limits,
+                                           uint32_t rate = kSpeechRate);
 
 // Reads the feature extractor's keys; padded_samples is its chunk_length.
 absl::StatusOr<SpeechSettings> ReadSpeechSettings(ConfigFile& config);

@@ -12,6 +12,8 @@
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/audio/audio_mpeg.h"
+#include "preprocess/audio/kaldi_features.h"
+#include "preprocess/audio/mel_spectrum.h"
 #include "preprocess/families/config_file.h"
 #include "preprocess/families/consumed_keys.h"
 #include "preprocess/families/patches.h"
@@ -41,6 +43,15 @@ absl::Status Resample(std::span<float> out, const std::vector<std::span<const fl
 absl::Status DecodeMp3(std::span<const uint8_t> packet) {
 #include "examples/preprocess/audio/audio_mpeg.h.inc"
   return absl::OkStatus();
+}
+
+absl::Status KaldiClip(std::span<const float> clip) {
+#include "examples/preprocess/audio/kaldi_features.h.inc"
+  return absl::OkStatus();
+}
+
+void PowersOfFrames(std::span<const FramePair> two_windowed_frames){
+#include "examples/preprocess/audio/mel_spectrum.h.inc"
 }
 
 absl::Status Words(const Job& job) {

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Makes tests/golden/data/audio: small clips, and the log-mel features that WhisperFeatureExtractor makes of them.
 
-    python3 -m venv venv && venv/bin/pip install numpy soundfile soxr transformers
+    python3 -m venv venv && venv/bin/pip install numpy soundfile soxr torch transformers
     venv/bin/python tests/golden/make_audio_goldens.py      (and ffmpeg on PATH)
 
-`transformers` without torch takes its numpy path, which is the reference. NAME-MELS.f32 holds frames 0..63 of every
-mel, then the last frame: [MELS, 65]. The clips in codecs other than PCM are for decoding only; of MP3 of 24 kHz
-NAME.f32 holds what librosa.load makes of it at 16 kHz, by libsndfile, numpy's mean and soxr.
+The numpy path of `transformers` is the reference. NAME-MELS.f32 holds frames 0..63 of every mel, then the last frame:
+[MELS, 65]. voice-ENCODER.f32 holds what the extractors of other encoders make of the voice (ENCODERS below); torchaudio
+must not be installed, with which ASTFeatureExtractor takes another path. The clips in codecs other than PCM are for
+decoding only; of MP3 of 24 kHz NAME.f32 holds what librosa.load makes of it at 16 kHz, by libsndfile, numpy's mean and
+soxr.
 """
 
 import pathlib
@@ -16,11 +18,16 @@ import wave
 import numpy as np
 import soundfile
 import soxr
+import transformers
 from transformers import WhisperFeatureExtractor
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "audio"
 RATE = 16000
 rng = np.random.default_rng(5)
+# name: (extractor, rate, rows that are written)
+ENCODERS = {
+    "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
+}
 
 
 def write_wav(name, samples, rate=RATE):
@@ -38,6 +45,14 @@ def features(samples, mels):
     padded[: len(samples)] = samples.astype(np.float32) / 32768
     out = extractor._np_extract_fbank_features(padded[None], "cpu")[0]
     return np.concatenate([out[:, :64], out[:, -1:]], 1).astype("<f4")
+
+
+def write_encoders(samples):
+    for name, (extractor, rate, rows) in ENCODERS.items():
+        out = extractor(samples.astype(np.float32) / 32768, sampling_rate=rate, return_tensors="np")
+        features = out[extractor.model_input_names[0]]
+        features = features.reshape(features.shape[-2:])[rows]
+        (OUT / f"voice-{name}.f32").write_bytes(features.astype("<f4").tobytes())
 
 
 def write_heard(name):
@@ -60,6 +75,8 @@ def main():
         write_wav(f"{name}.wav", samples)
         for mels in (80, 128):
             (OUT / f"{name}-{mels}.f32").write_bytes(features(samples, mels).tobytes())
+        if name == "voice":
+            write_encoders(samples)
     time = np.arange(6000) / 22050
     left = 8000 * np.sin(2 * np.pi * 440 * time)
     right = 6000 * np.sin(2 * np.pi * 660 * time) + rng.integers(-500, 500, 6000)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import wave
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 from command import BINARY, preprocess, refusal
 from installed import GOLDEN, RELEASE, needed, transformers
+
+torch = pytest.importorskip("torch")
 
 pytestmark = [*needed, pytest.mark.skipif(RELEASE == 4, reason="has not all of them")]
 
@@ -32,14 +35,18 @@ FAMILIES = {
 LENGTHS = [480, 1120, 1121, 7999, 8001, 16000, 124321, 480000, 480001, 700123, 1000160]
 
 
-def clip(tmp_path, count):
+def written(tmp_path, samples, rate=16000):
+    path = tmp_path / f"{len(samples)}.wav"
+    with wave.open(str(path), "wb") as out:
+        out.setparams((1, 2, rate, 0, "NONE", None))
+        out.writeframes(samples.tobytes())
+    return path
+
+
+def clip(tmp_path, count, rate=16000):
     rng = np.random.default_rng(count)
     samples = (rng.integers(-9000, 9000, count) * np.sin(np.arange(count) / 9000)).astype("<i2")
-    path = tmp_path / f"{count}.wav"
-    with wave.open(str(path), "wb") as out:
-        out.setparams((1, 2, 16000, 0, "NONE", None))
-        out.writeframes(samples.tobytes())
-    return path, samples.astype(np.float32) / 32768
+    return written(tmp_path, samples, rate), samples.astype(np.float32) / 32768
 
 
 def processor_of(name, folder):
@@ -100,6 +107,35 @@ def test_wav2vec2_takes_the_samples_of_its_extractor(tmp_path, normalized):
         assert ours.shape == theirs.shape
         assert np.allclose(ours, theirs, rtol=1e-6, atol=1e-6) if normalized else np.array_equal(ours, theirs)
     assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 399)[0])
+
+
+def encoder_folder(tmp_path, extractor, model):
+    extractor.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(model.to_json_string())
+
+
+@pytest.mark.parametrize("padding", [0.0, 1])
+def test_seamless_m4t_takes_the_features_of_its_extractor(tmp_path, padding):
+    extractor = transformers.SeamlessM4TFeatureExtractor(padding_value=padding)  # 1 in w2v-BERT 2.0
+    encoder_folder(tmp_path, extractor, transformers.Wav2Vec2BertConfig() if padding == 1 else transformers.SeamlessM4Tv2Config())
+    for count in (560, 719, 720, 16000, 124321, 700123):
+        path, samples = clip(tmp_path, count)
+        theirs = extractor(samples, sampling_rate=16000, return_tensors="np")
+        ours = preprocess(tmp_path, tmp_path, path)
+        assert np.array_equal(ours["attention_mask"], theirs["attention_mask"][0]), count
+        assert ours["input_features"].shape == theirs["input_features"][0].shape, count
+        assert np.abs(ours["input_features"] - theirs["input_features"][0]).max() <= 1e-6, count
+    assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 559)[0])  # of one frame, NaN there
+
+
+def test_seamless_m4t_takes_silence_and_hum(tmp_path):
+    extractor = transformers.SeamlessM4TFeatureExtractor()
+    extractor.save_pretrained(tmp_path)
+    hum = np.round(3 * np.sin(np.arange(30000) / 9)).astype("<i2")
+    for samples in (np.zeros(30001, "<i2"), hum, np.concatenate([hum, np.full(9000, 77, "<i2")])):
+        path = written(tmp_path, samples)
+        theirs = extractor(samples.astype(np.float32) / 32768, sampling_rate=16000, return_tensors="np")["input_features"][0]
+        assert np.abs(preprocess(tmp_path, tmp_path, path)["input_features"] - theirs).max() <= 1e-6
 
 
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):

@@ -39,9 +39,10 @@ absl::StatusOr<Clip> Decode(const std::string& name, const Bytes& bytes) {
 }
 
 // `in` fed in pieces of `piece` samples.
-std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t num_out, size_t piece) {
+std::vector<float> Resampled(std::span<const float> in, uint32_t rate, uint64_t num_out, size_t piece,
+                             uint32_t to = kSpeechRate) {
   std::vector<float> out(num_out, -7.0f);
-  absl::StatusOr<SpeechResampler> resampler = SpeechResampler::Start(rate, out);
+  absl::StatusOr<SpeechResampler> resampler = SpeechResampler::Start(rate, out, to);
   EXPECT_TRUE(resampler.ok()) << resampler.status();
   for (; !in.empty(); in = in.subspan(std::min(piece, in.size()))) {
     EXPECT_TRUE(resampler->Feed(in.first(std::min(piece, in.size()))).ok());
@@ -639,6 +640,21 @@ TEST(Audio, ResamplingFromAnyRateHasTheBitsOfThisStreamVersion) {
     ASSERT_EQ(Resampled(noise, rate, num_out, 1152), out) << rate << " Hz in pieces";
   }
   EXPECT_EQ(digester.Finish().Hex(), "edcf9b11630a6829053c812809ddda4f");
+}
+
+TEST(Audio, ResamplingTo48KhzHasTheBitsOfThisStreamVersion) {
+  Digester digester;
+  Dice dice(13);
+  std::vector<float> noise(6000);
+  for (float& sample : noise) sample = dice.Roll(65536) / 32768.0f - 1;
+  for (const uint32_t rate : {4000, 8000, 16000, 22050, 24000, 44099, 44100, 96000, 192000, 384000}) {
+    const uint64_t num_out = 6000ull * 48000 / rate;
+    const std::vector<float> out = Resampled(noise, rate, num_out, noise.size(), 48000);
+    digester.Update(std::as_bytes(std::span(out)));
+    ASSERT_EQ(Resampled(noise, rate, num_out, 1152, 48000), out) << rate << " Hz in pieces";
+  }
+  EXPECT_EQ(Resampled(noise, 48000, 6000, 77, 48000), noise) << "nothing to resample";
+  EXPECT_EQ(digester.Finish().Hex(), "f0fc0d484bb9a2066469e9e0a22d0930");
 }
 
 TEST(Audio, ResamplingKeepsATone) {
