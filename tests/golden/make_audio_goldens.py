@@ -27,6 +27,7 @@ rng = np.random.default_rng(5)
 # name: (extractor, rate, rows that are written)
 ENCODERS = {
     "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
+    "ast": (transformers.ASTFeatureExtractor(), 16000, slice(56)),
 }
 
 

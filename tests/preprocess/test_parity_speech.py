@@ -138,6 +138,22 @@ def test_seamless_m4t_takes_silence_and_hum(tmp_path):
         assert np.abs(preprocess(tmp_path, tmp_path, path)["input_features"] - theirs).max() <= 1e-6
 
 
+@pytest.mark.parametrize("values", [{}, {"num_mel_bins": 64, "max_length": 300}, {"do_normalize": False}])
+def test_ast_takes_the_features_of_its_extractor(tmp_path, values, monkeypatch):
+    module = __import__("transformers.models.audio_spectrogram_transformer.feature_extraction_audio_spectrogram_transformer",
+                        fromlist=["is_speech_available"])
+    monkeypatch.setattr(module, "is_speech_available", lambda: False)  # the path without torchaudio
+    extractor = transformers.ASTFeatureExtractor(**values)
+    encoder_folder(tmp_path, extractor, transformers.ASTConfig())
+    for count in (400, 559, 16000, 48000, 124321, 700123):
+        path, samples = clip(tmp_path, count)
+        theirs = extractor(samples, sampling_rate=16000, return_tensors="np")["input_values"]
+        ours = preprocess(tmp_path, tmp_path, path)["input_values"]
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() <= 1e-6, count
+    assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 399)[0])
+
+
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
     extractor = transformers.WhisperFeatureExtractor(feature_size=128)
     extractor.save_pretrained(tmp_path)
