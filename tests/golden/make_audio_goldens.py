@@ -28,6 +28,7 @@ rng = np.random.default_rng(5)
 ENCODERS = {
     "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
     "ast": (transformers.ASTFeatureExtractor(), 16000, slice(56)),
+    "clap": (transformers.ClapFeatureExtractor(truncation="rand_trunc"), 48000, slice(32)),
 }
 
 

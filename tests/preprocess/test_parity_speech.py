@@ -154,6 +154,27 @@ def test_ast_takes_the_features_of_its_extractor(tmp_path, values, monkeypatch):
     assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 399)[0])
 
 
+@pytest.mark.parametrize("padding", ["repeatpad", "repeat", "pad"])
+def test_clap_takes_the_features_of_its_extractor(tmp_path, padding):
+    extractor = transformers.ClapFeatureExtractor(truncation="rand_trunc", padding=padding)
+    encoder_folder(tmp_path, extractor, transformers.ClapConfig())
+    for count in (1, 999, 48000, 160001, 240000, 240001, 480000):
+        path, samples = clip(tmp_path, count, rate=48000)
+        theirs = extractor(samples, sampling_rate=48000, return_tensors="np")
+        assert not np.any(theirs["is_longer"])
+        ours = preprocess(tmp_path, tmp_path, path)
+        assert list(ours) == ["input_features"]
+        assert ours["input_features"].shape == theirs["input_features"].shape
+        # Decibels of up to 100: the difference is a unit in the last place of f32 at most.
+        assert np.abs(ours["input_features"] - theirs["input_features"]).max() <= 1e-5, count
+    assert "takes a part at random" in refusal(tmp_path, tmp_path, clip(tmp_path, 480001, rate=48000)[0])
+
+
+def test_clap_with_fusion_is_refused(tmp_path):
+    transformers.ClapFeatureExtractor().save_pretrained(tmp_path)
+    assert "rand_trunc" in refusal(tmp_path, tmp_path, clip(tmp_path, 48000, rate=48000)[0])
+
+
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
     extractor = transformers.WhisperFeatureExtractor(feature_size=128)
     extractor.save_pretrained(tmp_path)
