@@ -29,6 +29,7 @@ ENCODERS = {
     "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
     "ast": (transformers.ASTFeatureExtractor(), 16000, slice(56)),
     "clap": (transformers.ClapFeatureExtractor(truncation="rand_trunc"), 48000, slice(32)),
+    "parakeet": (transformers.ParakeetFeatureExtractor(), 16000, slice(-1)),  # without the row that its mask leaves out
 }
 
 

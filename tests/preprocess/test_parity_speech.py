@@ -175,6 +175,42 @@ def test_clap_with_fusion_is_refused(tmp_path):
     assert "rand_trunc" in refusal(tmp_path, tmp_path, clip(tmp_path, 48000, rate=48000)[0])
 
 
+class InDoubles:
+    """torch, whose single precision is double."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_parakeet_takes_the_features_of_its_extractor(tmp_path, mels, monkeypatch):
+    extractor = transformers.ParakeetFeatureExtractor(feature_size=mels)
+    encoder_folder(tmp_path, extractor, transformers.ParakeetCTCConfig())
+    most = {"f32": 0.0, "f64": 0.0}
+    for precision in most:
+        if precision == "f64":  # the same steps after the pre-emphasis: f32 loses digits in quiet frames
+            monkeypatch.setattr(sys.modules[extractor.__module__], "torch", InDoubles())
+            extractor.mel_filters = extractor.mel_filters.double()
+            torch.set_default_dtype(torch.float64)
+        try:
+            for count in (320, 1000, 16000, 16001, 124321, 700123):
+                path, samples = clip(tmp_path, count)
+                theirs = extractor(samples, sampling_rate=16000, return_tensors="np")
+                kept = np.asarray(theirs["attention_mask"])[0].astype(bool)
+                features = np.asarray(theirs["input_features"])[0]
+                assert not features[~kept].any()
+                ours = preprocess(tmp_path, tmp_path, path)["input_features"]
+                assert ours.shape == features[kept].shape
+                most[precision] = max(most[precision], float(np.abs(ours - features[kept]).max()))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    print(f"parakeet of {mels} mels: at most {most['f32']:.1e} from the extractor, {most['f64']:.1e} from its steps in f64")
+    assert most["f32"] <= 1e-3 and most["f64"] <= 1e-6
+    assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 319)[0])
+
+
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
     extractor = transformers.WhisperFeatureExtractor(feature_size=128)
     extractor.save_pretrained(tmp_path)
