@@ -211,6 +211,20 @@ def test_parakeet_takes_the_features_of_its_extractor(tmp_path, mels, monkeypatc
     assert "too short for one frame" in refusal(tmp_path, tmp_path, clip(tmp_path, 319)[0])
 
 
+@pytest.mark.parametrize("kind, extractor, fields", [
+    ("Wav2Vec2BertProcessor", "SeamlessM4TFeatureExtractor", ["attention_mask", "input_features"]),
+    ("SeamlessM4TProcessor", "SeamlessM4TFeatureExtractor", ["attention_mask", "input_features"]),
+    ("ClapProcessor", "ClapFeatureExtractor", ["input_features"]),
+    ("ParakeetProcessor", "ParakeetFeatureExtractor", ["input_features"]),
+])
+def test_files_that_processors_of_encoders_save_load(tmp_path, kind, extractor, fields):
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"))
+    values = {"truncation": "rand_trunc"} if kind == "ClapProcessor" else {}
+    processor = getattr(transformers, kind)(feature_extractor=getattr(transformers, extractor)(**values), tokenizer=words)
+    processor.save_pretrained(tmp_path / "folder")
+    assert sorted(preprocess(tmp_path, tmp_path / "folder", clip(tmp_path, 16000)[0])) == fields
+
+
 def test_voxtral_cuts_the_features_of_the_whole_clip(tmp_path, monkeypatch):
     extractor = transformers.WhisperFeatureExtractor(feature_size=128)
     extractor.save_pretrained(tmp_path)
