@@ -84,16 +84,19 @@ def large(tmp_path_factory):
 def test_a_consumer_that_does_not_read_frees_memory_in_time(large):
     options = ["--memory", "160MiB", "--transport", "grpc", "--send-timeout", 3, "--metrics", "127.0.0.1:0"]
     with harness.Fleet(large, 1, *options) as fleet:
+        def scrape():
+            return prometheus.scrape(fleet.workers[0].facts["metrics"])
+
         def in_flight():
-            metrics = prometheus.scrape(fleet.workers[0].facts["metrics"])
-            return metrics["evenkeel_part_bytes"].by("state")["in_flight"]
+            return scrape()["evenkeel_part_bytes"].by("state")["in_flight"]
 
         greedy = subprocess.Popen([harness.binary(), "fetch", "--endpoints", fleet.endpoints, "--ranks", "0-3", "--steps",
                                    "100000", "--prefetch-steps", "16"], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
         try:
+            wait_until(lambda: scrape()["evenkeel_sent_bytes_total"].value(transport="grpc"), lambda sent: sent > 0, seconds=60)
+            greedy.send_signal(signal.SIGSTOP)  # what it has asked for is still made and sent, to where nobody reads
             held = wait_until(in_flight, lambda held: held > 30 << 20, seconds=60)
-            greedy.send_signal(signal.SIGSTOP)
             begin = time.monotonic()
             wait_until(in_flight, lambda left: left < held / 4, seconds=60)
             assert time.monotonic() - begin < 20, "sooner than keepalive closes a silent connection"
