@@ -5,6 +5,7 @@ import random
 import shutil
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -89,6 +90,15 @@ def write(folder, family):
         (folder / "video_preprocessor_config.json").write_text(json.dumps(
             {key: value for key, value in processor.items() if not key.startswith("image_processor")} |
             {"video_processor_type": video}))
+    return folder
+
+
+def write_with_own_names(folder, checkpoint):
+    """A copy of the checkpoint whose weights have the names of the model's parameters, which are not the published ones."""
+    model = transformers.AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
+    shutil.copytree(checkpoint, folder)
+    weights = {name: one.contiguous() for name, one in model.state_dict().items()}
+    safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

@@ -1,17 +1,14 @@
 """Losses and gradients of one model by VeOmni and by transformers, each on steps of one document, as one line of JSON.
 
-    python veomni_losses.py ENDPOINT CHECKPOINT FOLDER STEPS
+    python veomni_losses.py ENDPOINT CHECKPOINT THE_SAME_WITH_OWN_NAMES FOLDER STEPS
 
 In a process of its own, since VeOmni changes transformers when it is imported.
 """
 import contextlib
 import json
 import os
-import pathlib
-import shutil
 import sys
 
-import safetensors.torch
 import torch
 import torch.distributed as dist
 import transformers
@@ -38,7 +35,7 @@ def veomnis_model(checkpoint):
                                   ops_implementation=OpsImplementationConfig(attn_implementation="sdpa", **options))
 
 
-def main(endpoint, checkpoint, folder, steps):
+def main(endpoint, checkpoint, named, folder, steps):
     torch.set_num_threads(1)
     torch.cuda.is_current_stream_capturing = lambda: False  # the parity tests' torch cannot answer it
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
@@ -48,13 +45,8 @@ def main(endpoint, checkpoint, folder, steps):
     for step in steps:
         loss = plain(**inputs.of(step, 0, plain)).loss
         expected.append((float(loss), gradients(plain, loss)))
-    # VeOmni finds weights by the names of the model's parameters, and leaves random what it does not find.
-    named = pathlib.Path(folder, "named")
-    shutil.copytree(checkpoint, named)
-    weights = {name: one.contiguous() for name, one in plain.state_dict().items()}
-    safetensors.torch.save_file(weights, named / "model.safetensors", metadata={"format": "pt"})
     with contextlib.redirect_stdout(sys.stderr):
-        theirs = veomnis_model(str(named))
+        theirs = veomnis_model(named)
     out = []
     for step, (loss, gradient) in zip(steps, expected):
         batch = evenkeel.veomni.batch(step, 0)
