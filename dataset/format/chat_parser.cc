@@ -122,11 +122,8 @@ class TextParser::ChatParser {
       return Wrong(std::string(place.list), "not a list of turns");
     EVENKEEL_RETURN_IF_ERROR(ReadSystem(root));
     image_marks_are_videos_ = ImageMarksAreVideos(*turns);
-    for (const JsonValue& turn : turns->values()) {
-      EVENKEEL_RETURN_IF_ERROR(IsLlavaTurn(turn, place.list) ? ReadLlavaTurn(turn, place)
-                                                             : ReadMessage(turn, place));
-      ++place.turn;
-    }
+    FindUnplaced({turns});
+    EVENKEEL_RETURN_IF_ERROR(ReadTurns(*turns, place.list));
     return CheckRead();
   }
 
@@ -248,6 +245,7 @@ class TextParser::ChatParser {
     } else if (!prompt->is_array()) {
       return Wrong("prompt", "neither a text nor a list of messages");
     }
+    FindUnplaced({prompt, &chosen, &rejected});
     for (const auto& [name, answer] : {std::pair("chosen", &chosen), {"rejected", &rejected}}) {
       BeginSequence();
       const size_t first = into_.parsed_.conversation.turns.size();
@@ -363,6 +361,27 @@ class TextParser::ChatParser {
     std::vector<std::string_view>* names = nullptr;
     size_t used = 0;
   };
+
+  // Notes the media that a field names and that have no place in the lists of turns.
+  void FindUnplaced(std::initializer_list<const JsonValue*> lists) {
+    for (size_t i = 0; i < kMedia.size(); ++i) {
+      unplaced_[i] = !fields_[i].names->empty();
+      for (const JsonValue* turns : lists) unplaced_[i] &= turns == nullptr || !HasPlace(*turns, kMedia[i]);
+    }
+  }
+
+  static bool HasPlace(const JsonValue& turns, const MediaWords& words) {
+    for (const JsonValue& turn : turns.values()) {
+      const JsonValue* content = turn.Find("content");
+      if (content == nullptr) continue;
+      if (content->text.find(words.mark) != std::string_view::npos) return true;
+      for (const JsonValue& part : content->values()) {
+        const JsonValue* type = part.Find("type");
+        if (type != nullptr && (type->text == words.name || type->text == words.type_url)) return true;
+      }
+    }
+    return false;
+  }
 
   // Decided by the turn's own keys; by the name of its list if it has neither key.
   static bool IsLlavaTurn(const JsonValue& turn, std::string_view list) {
@@ -617,6 +636,10 @@ class TextParser::ChatParser {
     EVENKEEL_RETURN_IF_ERROR(ReadCalls(message, where, turn));
     if (turn.calls != 0 && (content == nullptr || content->is_null())) return absl::OkStatus();
     if (content == nullptr) return Wrong(where, "no 'content'");
+    // TRL and ms-swift place media without a place in front of the user's first text.
+    for (size_t i = 0; i < kMedia.size() && role == Role::kUser && content->is_string(); ++i)
+      while (unplaced_[i] && fields_[i].used < fields_[i].names->size())
+        EVENKEEL_RETURN_IF_ERROR(AddMarked(i, where, turn));
     // Without fields next to the messages, "<image>" in a string is ordinary text.
     if (content->is_string()) return AddMarkedText(content->text, /*only_fields=*/true, where, turn);
     if (!content->is_array()) return Wrong(where, "'content' is neither a text nor a list of parts");
@@ -656,6 +679,7 @@ class TextParser::ChatParser {
   std::array<Field, kMedia.size()> fields_;
   // media whose parts have names of their own: the field only repeats them
   std::array<bool, kMedia.size()> named_{};
+  std::array<bool, kMedia.size()> unplaced_{};  // media of a field for which no turn has a place
   bool image_marks_are_videos_ = false;
   bool is_row_ = false;
   bool has_system_ = false;  // next to the turns; it becomes the first turn

@@ -221,6 +221,28 @@ TEST(ParseChat, ReadsImageMarksOfVideoConversationsAsTheirVideos) {
             "videos: 1 named, but the text has 0 placeholders for them");
 }
 
+// The rule of TRL and ms-swift.
+TEST(ParseChat, PlacesUnplacedMediaBeforeTheFirstText) {
+  const auto chat = [](const std::string& fields, const std::string& turns) {
+    return "{" + fields + R"(,"messages":[{"role":"system","content":"s"},)" + turns + "]}";
+  };
+  const std::string images = R"("images":["0.jpg","1.jpg"])", ask = R"({"role":"user","content":"what?"})";
+  const std::string parts = R"({"role":"user","content":[{"type":"text","text":"what?"}]})";
+  const std::vector<std::string> members = {"0.jpg", "1.jpg"};
+  EXPECT_EQ(Parse(chat(images, ask + "," + ask), members),
+            "system[s] user[<image 0><image 1>what?] user[what?] | 0.jpg 1.jpg");
+  EXPECT_EQ(Parse(chat(images, parts + "," + ask), members),
+            "system[s] user[what?] user[<image 0><image 1>what?] | 0.jpg 1.jpg");
+  EXPECT_EQ(Parse(chat(R"("video":"0.mp4","image":"0.jpg")", R"({"role":"user","content":"<video>what?"})"),
+                  {"0.jpg", "0.mp4"}),
+            "system[s] user[<image 0><video 1>what?] | 0.jpg 0.mp4");
+  EXPECT_EQ(Parse(chat(images, ask + R"(,{"role":"user","content":"<image>?"})"), members),
+            "images: 2 named, but the text has 1 placeholders for them");
+  EXPECT_EQ(Parse(chat(images, ask + R"(,{"role":"user","content":[{"type":"image"}]})"), members),
+            "images: 2 named, but the text has 1 placeholders for them");
+  EXPECT_EQ(Parse(chat(images, parts), members), "images: 2 named, but the text has 0 placeholders for them");
+}
+
 // As Energon's datasets of LLaVA have it, and those of chats.
 TEST(ParseChat, ReadsAListOfTurns) {
   EXPECT_EQ(Parse(R"([{"from":"human","value":"<image>\nwhat?"},{"from":"gpt","value":"a cat"}])", {"jpg"}),
@@ -395,7 +417,10 @@ TEST(ParseRow, ReadsPreferencePairs) {
   EXPECT_EQ(ParsePair(absl::StrCat("{", answers)),
             "a preference pair: 'chosen' and 'rejected' have no 'prompt' and no first messages in common");
   EXPECT_EQ(ParsePair(absl::StrCat(R"({"images": ["1.jpg"], "prompt": [)", ask, "], ", answers)),
-            "images: 1 named, but the text has 0 placeholders for them");
+            "4 turns, rejected at 2, prompt of 1, 2 media");
+  EXPECT_EQ(ParsePair(absl::StrCat(R"({"images": ["1.jpg"], "chosen": [)", ask, ",", yes,
+                                   R"(], "rejected": [)", ask, ",", no, "]}")),
+            "4 turns, rejected at 2, prompt of 1, 2 media");
   EXPECT_EQ(ParsePair(absl::StrCat(R"({"prompt": [)", yes, R"(], "chosen": [)", ask, R"(], "rejected": [)",
                                    no, "]}")),
             "chosen: no turn of the assistant after the prompt");
