@@ -58,8 +58,10 @@ std::string_view FormatName(DataFormat format);
 struct FieldNames {
   std::string messages;
   std::string text;
-  std::string prompt;  // with `answer`
+  std::string prompt;  // with `answer`, or of a preference pair
   std::string answer;
+  std::string chosen;  // with `rejected`
+  std::string rejected;
   std::string image;
   std::string audio;
   std::string video;

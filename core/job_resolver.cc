@@ -396,16 +396,25 @@ class Resolver {
     out.media = RelativeOrAddress(in.media());
     if (!in.has_fields()) return absl::OkStatus();
     const pb::Fields& fields = in.fields();
-    if (fields.prompt().empty() != fields.answer().empty())
-      return Error(path + ".fields", "prompt and answer are given together");
-    if (!fields.prompt().empty() && (!fields.messages().empty() || !fields.text().empty()))
-      return Error(path + ".fields", "prompt and answer exclude messages and text");
+    const bool is_pair = !fields.chosen().empty();
+    if (is_pair != !fields.rejected().empty())
+      return Error(path + ".fields", "chosen and rejected are given together");
+    if (is_pair && !fields.answer().empty())
+      return Error(path + ".fields", "chosen and rejected exclude answer");
+    if (!is_pair && fields.prompt().empty() != fields.answer().empty())
+      return Error(path + ".fields", "prompt and answer, or chosen and rejected, are given together");
+    if ((is_pair || !fields.prompt().empty()) && (!fields.messages().empty() || !fields.text().empty())) {
+      return Error(path + ".fields", is_pair ? "chosen and rejected" : "prompt and answer",
+                   " exclude messages and text");
+    }
     if (!fields.messages().empty() && !fields.text().empty())
       return Error(path + ".fields", "messages and text exclude each other");
     out.fields = {.messages = fields.messages(),
                   .text = fields.text(),
                   .prompt = fields.prompt(),
                   .answer = fields.answer(),
+                  .chosen = fields.chosen(),
+                  .rejected = fields.rejected(),
                   .image = fields.image(),
                   .audio = fields.audio(),
                   .video = fields.video()};

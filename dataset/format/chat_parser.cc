@@ -129,6 +129,7 @@ class TextParser::ChatParser {
 
   absl::Status ParseRow(const JsonValue& root) {
     is_row_ = true;
+    if (!names_.chosen.empty()) return ParsePair(root);
     if (!names_.prompt.empty()) return ParsePrompt(root);
     Place place;
     if (names_.text.empty() && FindTurns(root, place) != nullptr) return Parse(root);
@@ -170,17 +171,19 @@ class TextParser::ChatParser {
   // as not given; without one, it is what they have in common at their begin, but not the last message or character.
   absl::Status ParsePair(const JsonValue& root) {
     into_.is_pair_ = true;
-    const JsonValue *chosen = Given(root, "chosen"), *rejected = Given(root, "rejected");
-    if (chosen == nullptr || rejected == nullptr)
-      return Wrong("a preference pair", chosen == nullptr ? "no 'chosen'" : "no 'rejected'");
-    const bool are_texts = chosen->is_string();
-    for (const auto& [name, value] : {std::pair("chosen", chosen), {"rejected", rejected}}) {
-      if (value->kind != chosen->kind)
-        return Wrong(name, "is not of the form of 'chosen': both are texts or lists of messages");
-      if (!are_texts && (!value->is_array() || value->values().empty()))
+    const std::string chosen_name = names_.chosen.empty() ? "chosen" : names_.chosen;
+    const std::string rejected_name = names_.rejected.empty() ? "rejected" : names_.rejected;
+    const JsonValue *chosen = Given(root, chosen_name), *rejected = Given(root, rejected_name);
+    for (const auto& [name, value] : {std::pair(chosen_name, chosen), {rejected_name, rejected}}) {
+      if (value == nullptr) return Wrong("a preference pair", absl::StrCat("no '", name, "'"));
+      if (chosen->kind != value->kind)
+        return Wrong(name, absl::StrCat("is not of the form of '", chosen_name,
+                                        "': both are texts or lists of messages"));
+      if (!value->is_string() && (!value->is_array() || value->values().empty()))
         return Wrong(name, "neither a text nor a list of messages");
     }
-    const JsonValue* prompt = Given(root, "prompt");
+    const bool are_texts = chosen->is_string();
+    const JsonValue* prompt = Given(root, names_.prompt.empty() ? "prompt" : std::string_view(names_.prompt));
     if (prompt != nullptr && prompt->is_string() != are_texts) prompt = nullptr;
     EVENKEEL_RETURN_IF_ERROR(ReadFields(root));
     if (are_texts) {

@@ -51,8 +51,10 @@ constexpr Member kMembers[] = {
 // Whether rows are made of it, by its name. job.columns may name others, which are null if they cannot be read.
 bool IsUsed(const MdsColumn& column, const FieldNames& fields) {
   const std::string& name = column.name;
-  const bool gives_text = !fields.prompt.empty() || !fields.messages.empty() || !fields.text.empty();
-  if (!fields.prompt.empty() && (name == fields.prompt || name == fields.answer)) return true;
+  const bool gives_text =
+      !fields.prompt.empty() || !fields.messages.empty() || !fields.text.empty() || !fields.chosen.empty();
+  for (const std::string* given : {&fields.prompt, &fields.answer, &fields.chosen, &fields.rejected})
+    if (!given->empty() && name == *given) return true;
   if (name == "system" || name == "tools") return true;
   return std::ranges::any_of(kMembers, [&](const Member& member) {
     const std::string& given = fields.*member.given;

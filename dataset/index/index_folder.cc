@@ -187,6 +187,10 @@ static void AddFormat(const DatasetSpec& dataset, CanonicalText& text) {
   for (const std::string* name : {&fields.messages, &fields.text, &fields.prompt, &fields.answer,
                                   &fields.image, &fields.audio, &fields.video})
     text.Add("field", std::string_view(*name));
+  if (!fields.chosen.empty()) {  // digests are older than these
+    text.Add("chosen", std::string_view(fields.chosen));
+    text.Add("rejected", std::string_view(fields.rejected));
+  }
 }
 
 Digest FactsKey(const Job& job, const DatasetSpec& dataset) {

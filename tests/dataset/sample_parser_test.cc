@@ -431,6 +431,29 @@ TEST(ParseRow, ReadsPreferencePairs) {
   EXPECT_FALSE(parser.is_pair()) << "a row with a text is that text";
 }
 
+TEST(ParseRow, ReadsPairsUnderTheNamesOfTheJob) {
+  TextParser parser;
+  const FieldNames names = {.prompt = "q", .chosen = "good", .rejected = "bad"};
+  const auto parsed = parser.ParseRow(
+      R"({"q": "Even? ", "good": "yes", "bad": "no", "text": "t", "chosen": "x", "prompt": "y"})", names,
+      Limits());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_TRUE(parser.is_pair());
+  const std::vector<Turn>& turns = (*parsed)->conversation.turns;
+  ASSERT_EQ(turns.size(), 4u);
+  for (const auto& [turn, text] : {std::pair(0, "Even? "), {1, "yes"}, {2, "Even? "}, {3, "no"}})
+    EXPECT_EQ(turns[turn].spans[0].text, text);
+  EXPECT_EQ(
+      parser.ParseRow(R"({"chosen": "a", "rejected": "b", "good": "c"})", names, Limits()).status().message(),
+      "a preference pair: no 'bad'");
+  EXPECT_EQ(parser.ParseRow(R"({"good": "c", "bad": []})", names, Limits()).status().message(),
+            "bad: is not of the form of 'good': both are texts or lists of messages");
+  EXPECT_TRUE(parser
+                  .ParseRow(R"({"prompt": "p", "good": "c", "bad": "d"})",
+                            {.chosen = "good", .rejected = "bad"}, Limits())
+                  .ok());
+}
+
 TEST(ParseChat, ReadsDocumentsForTemplates) {
   TextParser parser;
   const Limits limits;
