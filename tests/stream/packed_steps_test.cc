@@ -185,6 +185,7 @@ TEST(PackedSteps, AreTheSameWhateverAsksForThem) {
   EXPECT_EQ(backwards->Samples(7)->refs, forwards->Samples(7)->refs);
 }
 
+#ifndef EVENKEEL_SANITIZED  // which changes no figure
 // What `solve` reaches for all samples at once, windows reach nearly.
 TEST(PackedSteps, AreAsFullAndAlikeAsOnePacking) {
   Job job = PackingJob(/*bins=*/16, /*ranks=*/4);
@@ -216,6 +217,7 @@ TEST(PackedSteps, AreAsFullAndAlikeAsOnePacking) {
     EXPECT_LE(in_windows.phases[p].distribution_ratio, at_once.phases[p].distribution_ratio + 0.01) << p;
   }
 }
+#endif
 
 TEST(PackedSteps, AreMicrobatchesOfRanksInEveryPlan) {
   const LengthIndex index({5003}, 6);

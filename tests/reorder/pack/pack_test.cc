@@ -15,6 +15,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Of the random problems with sanitizers, which take eight times as long for each.
+#ifdef EVENKEEL_SANITIZED
+constexpr int kOneIn = 8;
+#else
+constexpr int kOneIn = 1;
+#endif
+
 // Samples of some images of 1,024 patches, 256 tokens each, and some text.
 PackInput DrawTiles(uint64_t seed, size_t samples, const std::vector<uint32_t>& tiles, double per_bin) {
   Random random(seed);
@@ -60,12 +67,13 @@ int SolvedOf(uint64_t seeds, Draw draw) {
 }
 
 TEST(Pack, KeepsEveryInvariantOnRandomProblems) {
-  EXPECT_GT(SolvedOf(10000, [](uint64_t seed) { return DrawPackInput(BelowFrom(seed)); }), 9000);
+  EXPECT_GT(SolvedOf(10000 / kOneIn, [](uint64_t seed) { return DrawPackInput(BelowFrom(seed)); }),
+            9000 / kOneIn);
 }
 
 TEST(Pack, MakesAMultipleOfBinsWhereThereAreAsManySamples) {
   int larger = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 3000 / kOneIn; ++seed) {
     PackInput input = DrawPackInput(BelowFrom(seed));
     const auto any = Pack(input);
     if (!any.ok() || any->num_bins == 0) continue;
@@ -78,7 +86,7 @@ TEST(Pack, MakesAMultipleOfBinsWhereThereAreAsManySamples) {
     EXPECT_LT(packing->num_bins, any->num_bins + input.multiple) << seed;
     larger += packing->num_bins > any->num_bins;
   }
-  EXPECT_GT(larger, 1000);
+  EXPECT_GT(larger, 1000 / kOneIn);
 }
 
 // The llm and five encoders.
@@ -86,7 +94,9 @@ const std::vector<Phase> kManyPhases = {Phase::kLlm,       Phase("vision", 1), P
                                         Phase("depth", 3), Phase("tower", 4),  Phase("point-cloud", 5)};
 
 TEST(Pack, KeepsEveryInvariantWithFiveEncoders) {
-  EXPECT_GT(SolvedOf(2000, [](uint64_t seed) { return DrawPackInput(BelowFrom(seed), kManyPhases); }), 1500);
+  EXPECT_GT(
+      SolvedOf(2000 / kOneIn, [](uint64_t seed) { return DrawPackInput(BelowFrom(seed), kManyPhases); }),
+      1500 / kOneIn);
 }
 
 // Items of one to three of five encoders, and their rows and some text in the llm.
@@ -202,7 +212,7 @@ size_t ExhaustiveBins(const std::vector<uint32_t>& lengths, uint32_t capacity, s
 }
 
 TEST(Pack, NoRatioIsBelowItsFloor) {
-  for (uint64_t seed = 0; seed < 1500; ++seed) {
+  for (uint64_t seed = 0; seed < 1500 / kOneIn; ++seed) {
     const PackInput input = DrawPackInput(BelowFrom(seed));
     const auto packing = Pack(input);
     if (!packing.ok()) continue;
@@ -350,7 +360,7 @@ TEST(EvenFill, TakesNoMoreBinsThanCoarseLengthsAsk) {
 
 TEST(EvenFill, IsNoWorseThanOmnibalInAnyFigureOfSmallProblems) {
   int compared = 0;
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < 2000 / kOneIn; ++seed) {
     PackInput input = DrawPackInput(BelowFrom(seed));
     input.algorithm = "omnibal";
     const auto packed = Pack(input);
@@ -364,7 +374,7 @@ TEST(EvenFill, IsNoWorseThanOmnibalInAnyFigureOfSmallProblems) {
       EXPECT_LE(ours.phases[p].distribution_ratio, theirs.phases[p].distribution_ratio + 1e-12) << seed;
     }
   }
-  EXPECT_GT(compared, 1000);
+  EXPECT_GT(compared, 1000 / kOneIn);
 }
 
 // One phase, of lengths of five kinds.
@@ -385,7 +395,7 @@ PackInput DrawTextAlone(uint64_t seed) {
 }
 
 TEST(EvenFill, IsNoWorseThanBestFitForTextAlone) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < 200 / kOneIn; ++seed) {
     PackInput input = DrawTextAlone(seed);
     const auto ours = Pack(input);
     input.algorithm = "best_fit_decreasing";
