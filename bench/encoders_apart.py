@@ -34,6 +34,7 @@ class Ranks:
 
     def __init__(self, rank):
         self.rank, self.origin = rank, Origin(rank, "made up", "made up")
+        self.generators = {}
 
     def mesh_of(self, phase):
         return Topology(0, pipeline=STAGES) if phase == "llm" else Topology(4, data=ENCODERS, ranks=(4, 5))

@@ -2,6 +2,9 @@
 #include "cli/plan_report.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -82,12 +85,19 @@ Movement MovementOf(const Job& job, const Route& route) {
   return out;
 }
 
+// The phases that rows leave and reach: a generator's come from the llm.
+std::pair<Phase, Phase> EndsOf(const Route& route) {
+  const bool is_backwards = route.from.is_generator();
+  return is_backwards ? std::pair(route.to, route.from) : std::pair(route.from, route.to);
+}
+
 std::string RouteJson(const Job& job, const Route& route) {
   const Movement rows = MovementOf(job, route);
+  const auto [from, to] = EndsOf(route);
   return absl::StrFormat(
       R"({"from":%s,"to":%s,"microbatch":%d,"ranks":%s,"rows_local":%d,"rows_within_node":%d,"rows_across_nodes":%d})",
-      Quoted(PhaseName(route.from)), Quoted(PhaseName(route.to)), route.microbatch, Array(route.ranks),
-      rows.local, rows.node, rows.cross);
+      Quoted(PhaseName(from)), Quoted(PhaseName(to)), route.microbatch, Array(route.ranks), rows.local,
+      rows.node, rows.cross);
 }
 
 void AddPhaseRows(const PhasePlan& phase, std::string& out) {
@@ -129,17 +139,18 @@ std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step
   for (const PhasePlan& encoder : plan.phases) {
     const Phase& phase = encoder.phase;
     Movement rows;
-    bool any = false;
+    std::optional<std::pair<Phase, Phase>> ends;
     for (const Route& route : plan.routes) {
       if (route.from != phase) continue;
       const Movement one = MovementOf(stream.job, route);
       rows = {rows.local + one.local, rows.node + one.node, rows.cross + one.cross};
-      any = true;
+      ends = EndsOf(route);
     }
-    if (!any) continue;
+    if (!ends) continue;
     absl::StrAppendFormat(&out,
-                          "\nroute %s -> llm: %d rows stay on their rank, %d move within a node, %d across\n",
-                          std::string(PhaseName(phase)), rows.local, rows.node, rows.cross);
+                          "\nroute %s -> %s: %d rows stay on their rank, %d move within a node, %d across\n",
+                          std::string(PhaseName(ends->first)), std::string(PhaseName(ends->second)),
+                          rows.local, rows.node, rows.cross);
   }
   AddNoteOnCost(stream.job, plan, out);
   return out;

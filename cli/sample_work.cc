@@ -41,7 +41,7 @@ absl::StatusOr<const preprocess::Sequence*> SampleWork::BuildSequence(const data
   for (const dataset::ItemPlace& item : places.items) facts.push_back(item.facts);
   std::vector<SampleItem> items;
   for (const SampleItem& item : lengths.items) {
-    if (item.tower == 0) items.push_back(item);
+    if (item.has_placeholders()) items.push_back(item);
   }
   EVENKEEL_RETURN_IF_ERROR(processor_.BuildSequence(*conversation, items, facts, sequence_));
   return &sequence_;

@@ -131,7 +131,7 @@ class RunMaker {
 
  private:
   std::pair<Medium, bool> Kind(size_t i) const {
-    return {static_cast<Medium>(sequence_.token_types[i]), sequence_.labels[i] != kNoLoss};
+    return {static_cast<Medium>(sequence_.token_types[i] % kTargetType), sequence_.labels[i] != kNoLoss};
   }
   std::string Decode(size_t begin, size_t end) const {
     std::vector<uint32_t> ids(sequence_.input_ids.begin() + static_cast<ptrdiff_t>(begin),

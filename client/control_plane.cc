@@ -65,6 +65,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
       if (std::find(media.begin(), media.end(), static_cast<uint32_t>(medium)) != media.end())
         phase.Add(medium);
     }
+    if (ranks.is_generator()) phase.BecomeGenerator();
     out.phases.push_back(
         {phase, {ranks.ranks().begin(), ranks.ranks().end()}, ranks.once_per_microbatch(), MeshFrom(ranks)});
   }

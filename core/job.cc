@@ -46,6 +46,7 @@ const PhaseSpec* Job::FindPhase(std::string_view name) const {
 }
 
 uint8_t Job::TowerOf(const Phase& phase, Medium medium) const {
+  if (phase.is_generator()) return kTargetTower;
   uint8_t tower = 0;
   for (const PhaseSpec& before : phases) {
     if (before.phase == phase) break;

@@ -322,7 +322,7 @@ struct Job {
   uint32_t InterleavedStages() const;
   const PhaseSpec* phase(const Phase& phase) const;         // null where the job has none
   const PhaseSpec* FindPhase(std::string_view name) const;  // likewise
-  // How many phases before `phase` encode the medium, too: SampleItem::tower of its items.
+  // SampleItem::tower of the phase's items: how many phases before it encode the medium, too; kTargetTower of a generator.
   uint8_t TowerOf(const Phase& phase, Medium medium) const;
   // Of the samples that are drawn.
   HashRange SplitRange() const { return splits.empty() ? HashRange() : RangeOfSplit(splits, split); }

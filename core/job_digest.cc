@@ -117,6 +117,7 @@ void AddPhase(const PhaseSpec& phase, CanonicalText* text) {
   if (!EncodesImpliedMedia(phase.phase)) {
     text->Add("phase.media", std::string_view(MediaNames(phase.phase)));
   }
+  if (phase.phase.is_generator()) text->Add("phase.kind", std::string_view("generator"));
   text->Add("phase.ranks", std::string_view(absl::StrJoin(phase.ranks, ",")));
   if (!phase.mesh.is_data_alone()) {
     text->Add("phase.mesh.order", std::string_view(MeshOrderName(phase.mesh.order)));

@@ -794,6 +794,7 @@ class Resolver {
     }
     if (!seen.contains(std::string(Phase::kLlm.name())))
       return Error("phases", "exactly one phase must be named llm; there is none");
+    EVENKEEL_RETURN_IF_ERROR(Generators());
     if (drop_in) EVENKEEL_RETURN_IF_ERROR(DropInRanks());
     EVENKEEL_RETURN_IF_ERROR(RanksMeet(drop_in));
     NumberPhases();
@@ -823,6 +824,40 @@ class Resolver {
     out.runs = Runs::kOncePerMicrobatch;
     if (!in.has_min_items())
       out.min_items = 1;  // models that encode in forward need the encoder on every rank
+    return absl::OkStatus();
+  }
+
+  // Before the phases are numbered: they are in the order of the file. A target has one generator, whose ranks have all
+  // of a replica's hidden states or none of them.
+  absl::Status Generators() const {
+    const PhaseSpec& llm = Llm();
+    for (size_t i = 0; i < job_.phases.size(); ++i) {
+      const PhaseSpec& spec = job_.phases[i];
+      if (!spec.phase.is_generator()) continue;
+      const std::string path = absl::StrCat("phases[", i, "]");
+      for (size_t before = 0; before < i; ++before) {
+        for (Medium medium : kItemMedia) {
+          if (!spec.phase.generates(medium) || !job_.phases[before].phase.generates(medium)) continue;
+          return Error(path + ".media", "'", std::string(job_.phases[before].phase.name()), "' generates ",
+                       std::string(MediumName(medium)), " items already; a target has one generator");
+        }
+      }
+      if (spec.mesh.stages() > 1) {
+        return Error(path + ".mesh.pipeline", "must be 1, is ", spec.mesh.stages(),
+                     "; a generator has no pipeline of its own: give it a mesh without stages");
+      }
+      if (llm.mesh.stages() == 1 && in_.topology().pipeline_stages() <= 1 && !in_.has_pipeline()) continue;
+      if (spec.runs == Runs::kOncePerStep) {
+        return Error(path + ".runs",
+                     "must be once_per_microbatch with a pipeline of the llm, whose last stage has the ",
+                     "hidden states of one microbatch after the other");
+      }
+      if (!AreApart(spec, llm)) {
+        return Error(path + ".ranks",
+                     "has ranks of the llm, whose pipeline has its hidden states on the last ",
+                     "stage alone; give the generator ranks that the llm does not have");
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -865,11 +900,12 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // The llm first, then what encodes images or videos, then what encodes audio alone, else in the file's
+  // The llm first, then what encodes images or videos, then what encodes audio alone, then generators, else in the file's
   // order: the order of two lists that differ in this alone, and the layout's name, are the same.
   void NumberPhases() {
     const auto rank = [](const Phase& phase) {
       if (phase == Phase::kLlm) return 0;
+      if (phase.is_generator()) return 3;
       return phase.encodes(Medium::kImage) || phase.encodes(Medium::kVideo) ? 1 : 2;
     };
     std::stable_sort(job_.phases.begin(), job_.phases.end(),
@@ -887,20 +923,29 @@ class Resolver {
                    Phase::kMaxName - 1, " lower-case letters, digits, '_' or '-'");
     }
     const std::optional<Phase> implied = PhaseOfImpliedMedia(name);
+    EVENKEEL_ASSIGN_OR_RETURN(
+        const bool generates,
+        Choose(path + ".kind", in.kind(), Words<bool>{{"encoder", false}, {"generator", true}}));
+    if (name == Phase::kLlm.name() && !in.kind().empty()) {
+      return Error(path + ".kind",
+                   "the llm is neither an encoder nor a generator; leave it out, or give the phase ",
+                   "another name");
+    }
     if (in.media().empty()) {
-      if (implied.has_value()) return *implied;
-      return Error(path + ".media", "missing; phase '", name,
-                   "' encodes some of image, video, audio: write media: [image]");
+      if (implied.has_value() && !generates) return *implied;
+      return Error(path + ".media", "missing; phase '", name, "' ", generates ? "generates" : "encodes",
+                   " some of image, video, audio: write media: [image]");
     }
     if (name == Phase::kLlm.name()) return Error(path + ".media", "belongs to encoder phases");
     Phase phase(name);
+    if (generates) phase.BecomeGenerator();
     for (int i = 0; i < in.media_size(); ++i) {
       const std::string at = absl::StrCat(path, ".media[", i, "]");
       const Words<Medium> media = {
           {"image", Medium::kImage}, {"video", Medium::kVideo}, {"audio", Medium::kAudio}};
       if (in.media(i).empty()) return Error(at, "an empty word; one of image, video, audio");
       EVENKEEL_ASSIGN_OR_RETURN(const Medium medium, Choose(at, in.media(i), media));
-      if (phase.encodes(medium)) return Error(at, in.media(i), " is listed twice");
+      if (phase.takes(medium)) return Error(at, in.media(i), " is listed twice");
       phase.Add(medium);
     }
     return phase;
@@ -1009,6 +1054,10 @@ class Resolver {
                    "' is neither transformers nor package.module:Class");
     }
     for (const EncoderSpec& encoder : out.encoders) {
+      if (encoder.phase.is_generator()) {
+        return Error(std::string(kPath), "makes items of encoders alone, and '",
+                     std::string(encoder.phase.name()), "' is a generator; leave one of the two out");
+      }
       if (encoder.folder == out.encoders.front().folder) continue;
       return Error(encoder.key, "is another folder than that of ", out.encoders.front().key,
                    "; processor.python loads one processor for all phases");

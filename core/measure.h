@@ -34,7 +34,9 @@ class Measurer {
   virtual absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const = 0;
   // How many phases encode items of the medium. Each has lengths of its own; Measure gives those of the first.
   virtual uint8_t num_towers(Medium) const { return 1; }
-  // The same of the phase with that number among those that encode the medium.
+  // Whether a phase generates items of the medium: those in turns of the assistant are then its targets, which no phase encodes.
+  virtual bool generates(Medium) const { return false; }
+  // The same of the phase with that number among those that encode the medium; kTargetTower: of its generator.
   virtual absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const {
     if (tower != 0) return absl::InternalError("there is one phase for the medium, and another is asked for");
     return Measure(facts);
@@ -47,7 +49,7 @@ class Measurer {
                                                     std::span<const std::byte> /*bytes*/) const {
     return Measure(facts);
   }
-  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's of tower 0, in order,
+  // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's with placeholders, in order,
   // and `facts` what Probe found of them (the text around a video may give its times).
   // ResourceExhausted: longer than the limit.
   virtual absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,

@@ -31,9 +31,9 @@ uint32_t FieldsOf(PartRole role) {
 
 // What is left of a word.
 uint32_t WordFor(PartRole role, uint32_t word) {
-  if (role == PartRole::kFirst) return word & ~TokenWord::kTrained;
+  if (role == PartRole::kFirst) return TokenWord::IsTarget(word) ? word : word & ~TokenWord::kTrained;
   if (role == PartRole::kMiddle) return word & TokenWord::kMasked;
-  return (word & TokenWord::kTrained) != 0 ? word : word & ~kIdBits;
+  return TokenWord::IsTrained(word) ? word : word & ~kIdBits;
 }
 static_assert((kIdBits & kTypeBits) == 0);
 

@@ -7,9 +7,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/words.h"
 
 namespace evenkeel {
 namespace {
+
+// The bit that marks a target is above the bits of the type.
+static_assert(TokenWord::kTrained >> TokenWord::kTypeShift == kTargetType);
 
 // Positions of multimodal rotary embeddings: time, height, width.
 constexpr uint64_t kAxes = 3;
@@ -132,7 +136,7 @@ void WriteTokenField(const TokenSource& source, TokenField field, std::span<int6
     case TokenField::kLabels:
       for (size_t i = 0; i < words.size(); ++i) {
         const int64_t id = words[i] & TokenWord::kMaxId;
-        out[i] = (words[i] & TokenWord::kTrained) != 0 ? id : kNoLossLabel;
+        out[i] = TokenWord::IsTrained(words[i]) ? id : kNoLossLabel;
       }
       return;
     case TokenField::kAttentionMask:
@@ -141,8 +145,7 @@ void WriteTokenField(const TokenSource& source, TokenField field, std::span<int6
     case TokenField::kPositionIds:
       return WritePositions(source, out);
     case TokenField::kTypes:
-      for (size_t i = 0; i < words.size(); ++i)
-        out[i] = words[i] >> TokenWord::kTypeShift & TokenWord::kMaxType;
+      for (size_t i = 0; i < words.size(); ++i) out[i] = TokenWord::TypeOf(words[i]);
       return;
   }
 }

@@ -33,7 +33,8 @@ namespace evenkeel {
 
 inline constexpr int64_t kNoLossLabel = -100;
 
-// One token on the wire.
+// One token on the wire. Placeholders are never trained: kTrained with a type is a placeholder of a target, whose type in
+// mm_token_type_ids is kTargetType more.
 class TokenWord {
  public:
   static constexpr uint32_t kMaxId = (1u << 28) - 1;
@@ -45,6 +46,15 @@ class TokenWord {
   // `id` <= kMaxId, `type` <= kMaxType.
   static constexpr uint32_t Make(uint32_t id, uint32_t type, bool trained, bool masked) {
     return id | type << kTypeShift | (trained ? kTrained : 0) | (masked ? kMasked : 0);
+  }
+  static constexpr bool IsTrained(uint32_t word) { return TypeAndTrained(word) == kTrained >> kTypeShift; }
+  static constexpr bool IsTarget(uint32_t word) { return TypeAndTrained(word) > kTrained >> kTypeShift; }
+  // In mm_token_type_ids.
+  static constexpr uint32_t TypeOf(uint32_t word) { return IsTrained(word) ? 0 : TypeAndTrained(word); }
+
+ private:
+  static constexpr uint32_t TypeAndTrained(uint32_t word) {
+    return word >> kTypeShift & (kMaxType | kTrained >> kTypeShift);
   }
 };
 

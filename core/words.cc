@@ -20,7 +20,7 @@ bool IsPhaseName(std::string_view name) {
 std::string MediaNames(const Phase& phase) {
   std::string names;
   for (Medium medium : kItemMedia) {
-    if (!phase.encodes(medium)) continue;
+    if (!phase.takes(medium)) continue;
     if (!names.empty()) names += ',';
     names += MediumName(medium);
   }

@@ -22,9 +22,15 @@ inline constexpr std::array kItemMedia = {Medium::kImage, Medium::kVideo, Medium
 // The most phases of a job, the llm included; small, so that what is kept per phase is an array.
 inline constexpr size_t kMaxPhases = 16;
 
+// SampleItem::tower of a target: an item that a generator learns to make. No encoder's number is as high.
+inline constexpr uint8_t kTargetTower = kMaxPhases - 1;
+// In mm_token_type_ids, the placeholders of targets have this added to the number of their medium.
+inline constexpr uint8_t kTargetType = 4;
+
 // A phase of a job, one submodule's execution: its name, its number in the job's list (the llm is 0) and the
-// media that it encodes (the llm: none). The job decides all three. A phase is known by its name: phases of
-// one name are equal, whatever else they hold, since messages carry the name alone.
+// media that it takes (the llm: none). The job decides all three. A phase encodes items of its media, or, if it
+// is a generator, learns to make them from what the llm computes. A phase is known by its name: phases of one
+// name are equal, whatever else they hold, since messages carry the name alone.
 //
 // Example:
 //     const Phase tower("tower", 3, {Medium::kImage});
@@ -48,7 +54,13 @@ class Phase {
 
   constexpr std::string_view name() const { return {name_.data(), length_}; }
   constexpr uint8_t number() const { return number_; }
-  constexpr bool encodes(Medium medium) const { return (media_ >> static_cast<uint8_t>(medium) & 1) != 0; }
+  constexpr void BecomeGenerator() { media_ |= kGenerator; }
+
+  // Whether items of the medium are the phase's: those that it encodes or, of a generator, its targets.
+  constexpr bool takes(Medium medium) const { return (media_ >> static_cast<uint8_t>(medium) & 1) != 0; }
+  constexpr bool is_generator() const { return (media_ & kGenerator) != 0; }
+  constexpr bool encodes(Medium medium) const { return takes(medium) && !is_generator(); }
+  constexpr bool generates(Medium medium) const { return takes(medium) && is_generator(); }
   // A phase that a message names: its number, of the same job, is known only now.
   constexpr Phase Numbered(uint8_t number) const {
     Phase numbered = *this;
@@ -60,8 +72,10 @@ class Phase {
   friend constexpr auto operator<=>(const Phase& a, const Phase& b) { return a.name() <=> b.name(); }
 
  private:
+  static constexpr uint8_t kGenerator = 1u << 7;
+
   uint8_t number_ = 0;
-  uint8_t media_ = 0;  // a bit for each Medium
+  uint8_t media_ = 0;  // a bit for each Medium, and kGenerator
   uint8_t length_ = 0;
   std::array<char, kMaxName> name_{};
 };
@@ -74,7 +88,7 @@ constexpr std::string_view PhaseName(const Phase& phase) { return phase.name(); 
 
 // "text", "image", "video", "audio".
 std::string_view MediumName(Medium medium);
-// "image,video": what the phase encodes.
+// "image,video": what the phase takes.
 std::string MediaNames(const Phase& phase);
 
 // The lengths of an item in its phase, all known before decoding.
@@ -91,7 +105,11 @@ struct ItemLengths {
 struct SampleItem {
   Medium medium = Medium::kImage;
   ItemLengths lengths;
-  uint8_t tower = 0;  // among the job's phases that encode the medium; 0 has the rows of the sequence
+  // Among the job's phases that encode the medium; kTargetTower: its generator.
+  uint8_t tower = 0;
+
+  // Whether the sequence has its placeholders. Of an item that several phases encode the first entry has them.
+  bool has_placeholders() const { return tower == 0 || tower == kTargetTower; }
 
   friend bool operator==(const SampleItem&, const SampleItem&) = default;
 };

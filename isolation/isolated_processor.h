@@ -45,6 +45,7 @@ class IsolatedProcessor final : public preprocess::Processor {
     return processor_->Measure(facts);
   }
   uint8_t num_towers(Medium medium) const override { return processor_->num_towers(medium); }
+  bool generates(Medium medium) const override { return processor_->generates(medium); }
   absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const override {
     return processor_->MeasureIn(tower, facts);
   }

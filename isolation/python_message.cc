@@ -160,7 +160,7 @@ std::string PythonSpec(const ProcessorSpec& spec, uint64_t memory_bytes) {
     for (const Medium medium : kItemMedia) {
       const Json name = MediumName(medium);
       const bool known = std::find(media.begin(), media.end(), name) != media.end();
-      if (encoder.phase.encodes(medium) && !known) media.push_back(name);
+      if (encoder.phase.takes(medium) && !known) media.push_back(name);
     }
   }
   return Json{{"what", spec.python}, {"folder", folder}, {"media", media}, {"memory_bytes", memory_bytes}}

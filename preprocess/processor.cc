@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/families/family.h"
@@ -58,8 +60,9 @@ void AddFamily(const MediaFamily* family, std::string_view media, std::string_vi
 void AddTo(const Encoder& encoder, CanonicalText& text) {
   std::string pictures, sound;
   for (Medium medium : kItemMedia) {
-    if (encoder.phase.encodes(medium)) (medium == Medium::kAudio ? sound : pictures) += MediumName(medium);
+    if (encoder.phase.takes(medium)) (medium == Medium::kAudio ? sound : pictures) += MediumName(medium);
   }
+  if (encoder.phase.is_generator()) text.Add("kind", std::string_view("generator"));
   AddFamily(encoder.vision.get(), pictures, "imagevideo", text);
   AddFamily(encoder.audio.get(), sound, "audio", text);
 }
@@ -77,8 +80,9 @@ class FolderProcessor final : public Processor {
         is_python_(is_python) {
     for (const Encoder& encoder : encoders_) {
       for (Medium medium : kItemMedia) {
-        if (!encoder.phase.encodes(medium)) continue;
-        towers_[static_cast<size_t>(medium)].push_back(encoder.FamilyOf(medium));
+        const auto number = static_cast<size_t>(medium);
+        if (encoder.phase.encodes(medium)) towers_[number].push_back(encoder.FamilyOf(medium));
+        if (encoder.phase.generates(medium)) generators_[number] = encoder.FamilyOf(medium);
       }
     }
     CanonicalText canonical("evenkeel processor 1");
@@ -106,6 +110,7 @@ class FolderProcessor final : public Processor {
   uint8_t num_towers(Medium medium) const override {
     return static_cast<uint8_t>(towers_[static_cast<size_t>(medium)].size());
   }
+  bool generates(Medium medium) const override { return generators_[static_cast<size_t>(medium)] != nullptr; }
   absl::StatusOr<ItemLengths> MeasureIn(uint8_t tower, const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(facts.medium, tower));
     return family->Measure(facts);
@@ -155,7 +160,7 @@ class FolderProcessor final : public Processor {
     for (const Encoder& encoder : encoders_) {
       if (encoder.phase != phase) continue;
       MediaFacts facts = (encoder.vision != nullptr ? encoder.vision : encoder.audio)->DummyFacts();
-      return phase.encodes(facts.medium) ? facts : AsVideo(facts);
+      return phase.takes(facts.medium) ? facts : AsVideo(facts);
     }
     return MediaFacts{};
   }
@@ -191,7 +196,7 @@ class FolderProcessor final : public Processor {
     thread_local std::vector<ItemPlaceholders> placeholders;  // never fewer, so that each keeps its memory
     if (placeholders.size() < items.size()) placeholders.resize(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
-      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, 0));
+      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, items[i].tower));
       EVENKEEL_RETURN_IF_ERROR(family->PlannedPlaceholders(facts[i], items[i].lengths, placeholders[i]));
     }
     return std::span<const ItemPlaceholders>(placeholders).first(items.size());
@@ -199,6 +204,7 @@ class FolderProcessor final : public Processor {
   absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium, uint8_t tower) const {
     const std::vector<const MediaFamily*>& towers = towers_[static_cast<size_t>(medium)];
     if (tower < towers.size()) return towers[tower];
+    if (tower == kTargetTower && generates(medium)) return generators_[static_cast<size_t>(medium)];
     const std::string name(MediumName(medium));
     if (tower > 0) {
       return absl::InternalError(
@@ -211,6 +217,7 @@ class FolderProcessor final : public Processor {
 
   std::vector<Encoder> encoders_;                          // in the order of the job's phases
   std::array<std::vector<const MediaFamily*>, 4> towers_;  // by medium: of the phases that encode it
+  std::array<const MediaFamily*, 4> generators_{};         // by medium; null: no phase generates it
   std::unique_ptr<SequenceBuilder> text_;                  // null: loaded without a tokenizer
   Limits limits_;
   ColourOptions colour_;
@@ -219,12 +226,42 @@ class FolderProcessor final : public Processor {
   Digest digest_;
 };
 
-// The first phase that encodes a medium decides how its items stand in the sequence.
+// The first phase that takes a medium decides how its items stand in the sequence. Generators follow all encoders.
 const MediaFamily* FirstOf(const std::vector<Encoder>& encoders, Medium medium) {
   for (const Encoder& encoder : encoders) {
-    if (encoder.phase.encodes(medium)) return encoder.FamilyOf(medium);
+    if (encoder.phase.takes(medium)) return encoder.FamilyOf(medium);
   }
   return nullptr;
+}
+
+std::optional<MediumStyle> StyleIn(const MediaFamily& family, Medium medium) {
+  for (MediumStyle& style : family.styles()) {
+    if (style.medium == medium) return std::move(style);
+  }
+  return std::nullopt;
+}
+
+// One style writes all items of a medium, so targets must stand in a sequence as other items of their medium do.
+absl::Status CheckGenerators(const std::vector<Encoder>& encoders) {
+  for (const Encoder& encoder : encoders) {
+    for (Medium medium : kItemMedia) {
+      if (!encoder.phase.generates(medium)) continue;
+      const std::string name(encoder.phase.name()), items(MediumName(medium));
+      const MediaFamily &own = *encoder.FamilyOf(medium), &first = *FirstOf(encoders, medium);
+      const std::optional<MediumStyle> style = StyleIn(own, medium);
+      if (!style.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("phase ", name, ": its processor has no placeholders for ", items,
+                         " items in a sequence, so no hidden states can be sent to it; take a processor that "
+                         "writes them"));
+      }
+      if (StyleIn(first, medium) == style && first.merge_size() == own.merge_size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "phase ", name, ": its processor writes ", items, " items into a sequence otherwise than ",
+          "the first phase that encodes them; take a processor of the same family"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 SequenceStyle StyleOf(const std::vector<Encoder>& encoders) {
@@ -266,7 +303,7 @@ absl::StatusOr<std::vector<Encoder>> MakePythonEncoders(const ProcessorSpec& spe
     Encoder& encoder = encoders.emplace_back(Encoder{.phase = given.phase});
     std::vector<Medium> pictures, sound;
     for (Medium medium : kItemMedia) {
-      if (given.phase.encodes(medium)) (medium == Medium::kAudio ? sound : pictures).push_back(medium);
+      if (given.phase.takes(medium)) (medium == Medium::kAudio ? sound : pictures).push_back(medium);
     }
     // A phase may encode videos that neither the data nor the Python code has.
     if (python != nullptr && pictures.size() == 2) {
@@ -277,7 +314,7 @@ absl::StatusOr<std::vector<Encoder>> MakePythonEncoders(const ProcessorSpec& spe
       });
       if (!taken.empty()) pictures = std::move(taken);
     }
-    if (given.phase.encodes(Medium::kImage) || given.phase.encodes(Medium::kVideo)) {
+    if (given.phase.takes(Medium::kImage) || given.phase.takes(Medium::kVideo)) {
       EVENKEEL_ASSIGN_OR_RETURN(encoder.vision, MakePythonFamily(python, pictures));
     }
     if (!sound.empty()) {
@@ -292,15 +329,15 @@ absl::StatusOr<std::vector<Encoder>> LoadEncoders(const ProcessorSpec& spec, con
   if (!spec.python.empty()) return MakePythonEncoders(spec, python);
   const ProcessorSpec further = OfFurtherTower(spec);
   std::vector<Encoder> encoders;
-  bool first = true;  // that encodes images or videos
+  bool first = true;  // that takes images or videos
   for (const EncoderSpec& given : spec.Encoders()) {
     Encoder& encoder = encoders.emplace_back(Encoder{.phase = given.phase});
-    if (given.phase.encodes(Medium::kImage) || given.phase.encodes(Medium::kVideo)) {
+    if (given.phase.takes(Medium::kImage) || given.phase.takes(Medium::kVideo)) {
       EVENKEEL_ASSIGN_OR_RETURN(encoder.vision,
                                 LoadVisionFamily(given.folder, first ? spec : further, limits));
       first = false;
     }
-    if (given.phase.encodes(Medium::kAudio)) {
+    if (given.phase.takes(Medium::kAudio)) {
       EVENKEEL_ASSIGN_OR_RETURN(encoder.audio, LoadAudioFamily(given.folder, spec, limits));
     }
   }
@@ -317,6 +354,7 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
   EVENKEEL_ASSIGN_OR_RETURN(std::vector<Encoder> encoders, LoadEncoders(spec, limits, python));
   std::unique_ptr<SequenceBuilder> text;
   if (with_text) {
+    EVENKEEL_RETURN_IF_ERROR(CheckGenerators(encoders));
     EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders), python));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));

@@ -58,7 +58,7 @@ struct ItemRequest {
   MediaFacts facts;            // what the index found
   ItemLengths planned;         // what the plan promised
   ItemNotes* notes = nullptr;  // optional
-  uint8_t tower = 0;           // which of the phases that encode the medium asks for it
+  uint8_t tower = 0;           // which of the phases that take the medium asks for it: SampleItem::tower
   // Whose frames a video has; Processor::Produce sets that of its spec.
   FrameLoader frames = FrameLoader::kTorchcodec;
 };
@@ -67,10 +67,11 @@ struct ItemRequest {
 // loss_weights none without processor.loss_weights.
 struct Sequence {
   std::vector<int64_t> input_ids;
-  std::vector<int64_t> labels;       // -100: no loss. Aligned with input_ids; labels[0] is -100
-  std::vector<float> loss_weights;   // of the labels; 0 where there is none
-  std::vector<uint8_t> token_types;  // Medium of each token; placeholders only, marks are text
-  std::vector<int64_t> positions;    // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
+  std::vector<int64_t> labels;      // -100: no loss. Aligned with input_ids; labels[0] is -100
+  std::vector<float> loss_weights;  // of the labels; 0 where there is none
+  // Medium of each token; placeholders only, marks are text. kTargetType more for those of targets.
+  std::vector<uint8_t> token_types;
+  std::vector<int64_t> positions;  // [3, length]: t, h, w (M-RoPE); equal rows where the model has none
   // Of a preference pair: the tokens of the chosen sequence, before those of the rejected one. Each has labels and
   // positions of its own. 0: one sequence.
   uint32_t chosen_length = 0;
@@ -119,7 +120,7 @@ class Processor : public Measurer {
   // The smallest item of a phase, for ranks that need one where there is nothing: its facts and lengths.
   virtual MediaFacts DummyFacts(const Phase& phase) const = 0;
 
-  // `items`: those of tower 0. Makes `out` the sample's sequence; its memory is kept. Checks placeholders ==
+  // `items`: those with placeholders. Makes `out` the sample's sequence; its memory is kept. Checks placeholders ==
   // output_rows for every item (Internal where they differ). After an error `out` holds nothing of use.
   virtual absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                                      std::span<const MediaFacts> facts, Sequence& out) const = 0;

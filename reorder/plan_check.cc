@@ -70,7 +70,7 @@ class Checker {
       uint32_t media = 0;
       for (const SampleItem& expected : step_.lengths[s].items) {
         const PlannedItem& item = plan_.items[i];
-        media += expected.tower == 0 ? 1 : 0;
+        media += expected.has_placeholders() ? 1 : 0;
         if (item.sample != s || item.ordinal != media - 1 || item.medium != expected.medium ||
             item.tower != expected.tower || !(item.lengths == expected.lengths)) {
           return Broken("item ", i, " is not item ", media - 1, " of sample ", s);
@@ -112,8 +112,10 @@ class Checker {
     uint8_t before = 0;
     for (size_t p = 0; p < item.phase; ++p) before += job_.phases[p].phase.encodes(item.medium) ? 1 : 0;
     const Phase& phase = job_.phases[item.phase].phase;
-    return phase != Phase::kLlm &&
-           (item.sample == kDummy || (phase.encodes(item.medium) && before == item.tower));
+    if (phase == Phase::kLlm) return false;
+    if (item.sample == kDummy) return true;
+    if (item.tower == kTargetTower) return phase.generates(item.medium);
+    return phase.encodes(item.medium) && before == item.tower;
   }
 
   // --- where everything is

@@ -89,8 +89,9 @@ absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& la
       if (!e.has_value()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "step ", step.step, ": sample ", step.refs[s].index, " of dataset ", step.refs[s].dataset,
-            ": no phase of the job encodes ", std::string(MediumName(of_sample.medium)), " items",
-            of_sample.tower == 0 ? std::string() : absl::StrCat(" as tower ", of_sample.tower),
+            ": no phase of the job ", of_sample.tower == kTargetTower ? "generates " : "encodes ",
+            std::string(MediumName(of_sample.medium)), " items",
+            of_sample.has_placeholders() ? std::string() : absl::StrCat(" as tower ", of_sample.tower),
             "; add one to the job's phases, or index again"));
       }
       encoders[*e].Append(item++, s, of_sample);
@@ -111,7 +112,7 @@ void FillSamplesAndItems(const StepSamples& step, const LlmUnits& llm, Plan& pla
                             .place = {llm.rank[s], llm.microbatch[s], llm.position[s]}});
     uint32_t next_ordinal = 0;
     for (const SampleItem& item : lengths.items) {
-      if (item.tower == 0) ++next_ordinal;
+      if (item.has_placeholders()) ++next_ordinal;
       plan.items.push_back({.sample = s,
                             .ordinal = next_ordinal - 1,
                             .medium = item.medium,

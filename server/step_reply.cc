@@ -61,11 +61,19 @@ void AddAllLoads(const PhasePlan& phase, pb::PhaseLoads& out) {
 }
 
 // The rank whose side of a route between the phases `global_rank` has: where both phases have one mesh, the leader of
-// its replica, since the members at each pair of coordinates exchange among themselves; else its own. nullopt: none.
+// its replica, since the members at each pair of coordinates exchange among themselves; likewise for the last stage of an
+// llm whose rows a generator takes; else its own. nullopt: none.
 std::optional<uint32_t> RouteRank(const Job& job, const stream::PartBuilder& builder, const Route& route,
                                   uint32_t global_rank) {
   const PhaseSpec& from = *job.phase(route.from);
   const PhaseSpec& to = *job.phase(route.to);
+  if (from.phase.is_generator() && to.mesh.stages() > 1) {
+    // Rows of a generator come from the last stage. Its ranks have none of the llm's.
+    const std::optional<Member> member = builder.MemberIn(to.phase, global_rank);
+    if (!member.has_value()) return global_rank;
+    if (member->stage + 1 < to.mesh.stages()) return std::nullopt;
+    return to.ranks[member->replica];
+  }
   if (from.ranks != to.ranks || from.mesh != to.mesh) return global_rank;
   const std::optional<Member> member = builder.MemberIn(from.phase, global_rank);
   if (!member.has_value()) return std::nullopt;
@@ -163,8 +171,9 @@ void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
       phase.mutable_members()->Add(spec.mesh.ranks.begin(), spec.mesh.ranks.end());
     }
     for (Medium medium : kItemMedia) {
-      if (spec.phase.encodes(medium)) phase.add_media(static_cast<uint32_t>(medium));
+      if (spec.phase.takes(medium)) phase.add_media(static_cast<uint32_t>(medium));
     }
+    phase.set_is_generator(spec.phase.is_generator());
   }
 }
 

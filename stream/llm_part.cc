@@ -45,7 +45,7 @@ constexpr uint64_t kTokensAtOnce = 1024;
 struct Scratch {
   dataset::ConversationReader reader;
   std::vector<MediaFacts> facts;
-  std::vector<SampleItem> items;  // the items of the first tower, which have placeholders in the sequence
+  std::vector<SampleItem> items;  // those with placeholders in the sequence
   preprocess::Sequence sequence;
   std::string columns;
 };
@@ -286,7 +286,7 @@ class LlmTask : public PartTask {
     for (const dataset::ItemPlace& item : unit.places.items) scratch.facts.push_back(item.facts);
     Emptied(scratch.items);
     for (const SampleItem& item : lengths.items) {
-      if (item.tower == 0) scratch.items.push_back(item);
+      if (item.has_placeholders()) scratch.items.push_back(item);
     }
     absl::Status why = BuildFromText(unit, scratch);
     if (!why.ok() && !IsVerdict(why)) return why;
@@ -478,20 +478,21 @@ class LlmTask : public PartTask {
   // not branched on, to keep the loop fast.
   static absl::Status WriteWords(const preprocess::Sequence& sequence, uint64_t begin,
                                  std::span<uint32_t> words) {
-    uint64_t ids = 0, types = 0;
-    bool labelled = true;
+    uint64_t ids = 0;
+    bool typed = true, labelled = true;
     for (size_t i = 0; i < words.size(); ++i) {
       const int64_t id = sequence.input_ids[begin + i], label = sequence.labels[begin + i];
       const uint8_t type = sequence.token_types[begin + i];
       ids |= static_cast<uint64_t>(id);
-      types |= type;
-      labelled &= label == id || label == kNoLossLabel;
-      words[i] = TokenWord::Make(static_cast<uint32_t>(id), type, label == id, false);
+      typed &= type <= TokenWord::kMaxType + kTargetType && type != kTargetType;
+      labelled &= label == kNoLossLabel || (label == id && type == 0);
+      words[i] = TokenWord::Make(static_cast<uint32_t>(id), type & TokenWord::kMaxType,
+                                 label == id || type > kTargetType, false);
     }
-    if (ids <= TokenWord::kMaxId && types <= TokenWord::kMaxType && labelled) return absl::OkStatus();
+    if (ids <= TokenWord::kMaxId && typed && labelled) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("the sequence has token ids above ", TokenWord::kMaxId,
-                                            ", types above ", TokenWord::kMaxType,
-                                            " or labels other than the token's own id and ", kNoLossLabel));
+                                            ", types that no medium has, labels of placeholders, or labels ",
+                                            "other than the token's own id and ", kNoLossLabel));
   }
 
   // A sample without explicit positions must have positions 0, 1, 2, ... on every axis.

@@ -38,6 +38,31 @@ absl::Status MeasureDummies(Stream& stream) {
   return absl::OkStatus();
 }
 
+// How many samples are looked at for a target before a generator is taken to have some.
+constexpr uint64_t kSamplesForTargets = 65536;
+
+bool HasTarget(const SampleLengths& lengths, const Phase& generator) {
+  return std::any_of(lengths.items.begin(), lengths.items.end(), [&](const SampleItem& item) {
+    return item.tower == kTargetTower && generator.generates(item.medium);
+  });
+}
+
+// A generator that the data have nothing for would train nothing, and nobody would see it.
+absl::Status CheckTargets(const Stream& stream, const Phase& generator) {
+  uint64_t seen = 0;
+  for (uint32_t d = 0; d < stream.job.datasets.size(); ++d) {
+    for (uint64_t i = 0; i < stream.index->num_samples(d); ++i) {
+      if (++seen > kSamplesForTargets) return absl::OkStatus();
+      EVENKEEL_ASSIGN_OR_RETURN(const SampleLengths lengths, stream.index->lengths(d, i));
+      if (HasTarget(lengths, generator)) return absl::OkStatus();
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("phase ", std::string(generator.name()), ": none of the ", seen,
+                   " samples has a target: its targets are ", MediaNames(generator),
+                   " items in turns of the assistant; add such chats to the datasets, or remove the phase"));
+}
+
 template <typename T>
 Spread SpreadOf(const std::vector<T>& values) {
   Spread out;
@@ -54,6 +79,9 @@ Spread SpreadOf(const std::vector<T>& values) {
 
 absl::Status FinishStream(Stream& stream) {
   EVENKEEL_RETURN_IF_ERROR(MeasureDummies(stream));
+  for (const PhaseSpec& spec : stream.job.phases) {
+    if (spec.phase.is_generator()) EVENKEEL_RETURN_IF_ERROR(CheckTargets(stream, spec.phase));
+  }
   stream.stream_digest = StreamDigest(stream.job, stream.index->digest(), stream.processor->digest());
   stream.layout_digest = LayoutDigest(stream.job);
   stream.read_runs = std::make_unique<dataset::ReadRuns>(stream.job, *stream.index);

@@ -11,6 +11,8 @@ namespace evenkeel::dataset {
 namespace {
 
 constexpr uint64_t kFactsBytes = 48, kRowBytes = 16, kItemBytes = 12;
+// Of an item's length for the cost in the lengths: the item is a target.
+constexpr uint32_t kTargetBit = 1u << 31;
 // Of an item's medium in a place: the name of its file follows.
 constexpr uint64_t kOwnFile = 4;
 constexpr uint64_t kMaxRecordBytes = 64 << 20;  // of the record of one sample's places
@@ -218,6 +220,8 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   for (const SampleItem& item : lengths.items) {
     if (item.lengths.output_rows >= 1u << 30)
       return absl::InvalidArgumentError("an item of 2^30 rows or more");
+    if (item.lengths.cost_length >= kTargetBit)
+      return absl::InvalidArgumentError("an item whose length for the cost is 2^31 or more");
   }
   PutLittle(lengths.llm_length, 4, rows_);
   PutLittle(lengths.loss_tokens, 4, rows_);
@@ -229,9 +233,10 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
     ++pairs_;
   }
   for (const SampleItem& item : lengths.items) {
-    PutLittle(item.lengths.cost_length, 4, items_);
+    const uint32_t target = item.tower == kTargetTower ? kTargetBit : 0;
+    PutLittle(target | item.lengths.cost_length, 4, items_);
     PutLittle(item.lengths.input_rows, 4, items_);
-    const uint32_t medium = item.tower == 0 ? static_cast<uint32_t>(item.medium) : 0;
+    const uint32_t medium = item.has_placeholders() ? static_cast<uint32_t>(item.medium) : 0;
     PutLittle(medium << 30 | item.lengths.output_rows, 4, items_);
   }
   ++totals_.rows;
@@ -304,7 +309,12 @@ absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
       out.items[i].medium = out.items[i - 1].medium;
       out.items[i].tower = static_cast<uint8_t>(out.items[i - 1].tower + 1);
     }
-    out.items[i].lengths.cost_length = static_cast<uint32_t>(GetLittle(bytes, 4));
+    const uint32_t cost_length = static_cast<uint32_t>(GetLittle(bytes, 4));
+    if ((cost_length & kTargetBit) != 0) {
+      if (last >> 30 == 0) return file_->Damaged("bad target");
+      out.items[i].tower = kTargetTower;
+    }
+    out.items[i].lengths.cost_length = cost_length & ~kTargetBit;
     out.items[i].lengths.input_rows = static_cast<uint32_t>(GetLittle(bytes + 4, 4));
     out.items[i].lengths.output_rows = last & ((1u << 30) - 1);
   }

@@ -105,6 +105,20 @@ ExclusionRecord MakeExclusion(std::string_view key, std::string reason, absl::st
           Printable(std::string_view(detail.data(), detail.size()), 500)};
 }
 
+// Which items are in turns of the assistant, so that a generator may learn to make them. A text without turns and a preference
+// pair have no such items.
+std::vector<bool> MediaOfAssistant(const Conversation& conversation, size_t num_items) {
+  std::vector<bool> out(num_items, false);
+  if (conversation.plain || conversation.rejected != 0) return out;
+  for (const Turn& turn : conversation.turns) {
+    if (turn.role != Role::kAssistant) continue;
+    for (const Span& span : turn.spans) {
+      if (span.medium != Medium::kText && span.item < num_items) out[span.item] = true;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void ByteBudget::Acquire(uint64_t bytes) {
@@ -369,11 +383,15 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
   SampleLengths out;
   std::vector<SampleItem> in_sequence;
   std::vector<MediaFacts> facts;
-  for (const ItemPlace& item : items) {
+  const std::vector<bool> by_assistant = MediaOfAssistant(conversation, items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const ItemPlace& item = items[i];
     const Medium medium = item.facts.medium;
+    const bool is_target = by_assistant[i] && measurer_.generates(medium);
     const uint8_t num_towers =
         std::max<uint8_t>(1, measurer_.num_towers(medium));  // with none, it is refused
-    for (uint8_t tower = 0; tower < num_towers; ++tower) {
+    for (uint8_t number = 0; number < (is_target ? 1 : num_towers); ++number) {
+      const uint8_t tower = is_target ? kTargetTower : number;
       absl::StatusOr<ItemLengths> lengths = MeasureItem(shard_path, item, tower);
       if (!lengths.ok()) {
         if (IsPermanent(lengths.status())) {
@@ -383,7 +401,7 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
         return lengths.status();
       }
       out.items.push_back({medium, *lengths, tower});
-      if (tower == 0) in_sequence.push_back(out.items.back());
+      if (out.items.back().has_placeholders()) in_sequence.push_back(out.items.back());
     }
     facts.push_back(item.facts);
   }

@@ -25,7 +25,7 @@ Shares LengthsOf(const SampleLengths& lengths) {
   Shares out{};
   out[0] = static_cast<float>(lengths.llm_length);
   for (const SampleItem& item : lengths.items) {
-    if (item.tower == 0)
+    if (item.has_placeholders())
       out[static_cast<size_t>(item.medium)] += static_cast<float>(item.lengths.cost_length);
   }
   return out;

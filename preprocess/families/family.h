@@ -46,6 +46,8 @@ struct MediumStyle {
   std::string item_end = {};
   // A chat template that replaces the checkpoint's own for conversations with such an item; empty: the checkpoint's.
   std::string own_template = {};
+
+  bool operator==(const MediumStyle&) const = default;
 };
 
 // The grid of an item's patches, from which M-RoPE positions and placeholders are computed.

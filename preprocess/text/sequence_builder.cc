@@ -83,6 +83,10 @@ struct Tokens {
     weights.insert(weights.end(), count, 0);
     types.insert(types.end(), count, static_cast<uint8_t>(medium));
   }
+  // The last `count` tokens are placeholders of a target.
+  void MarkTarget(uint64_t count) {
+    for (size_t i = types.size() - count; i < types.size(); ++i) types[i] += kTargetType;
+  }
   void Truncate(uint64_t length) {
     ids.resize(length);
     weights.resize(length);
@@ -633,11 +637,17 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return run.rows == 0;
   }
 
+  void AddRun(const SampleItem& item, const PlaceholderRun& run, Tokens& out) const {
+    out.runs.push_back({out.ids.size(), item.medium, &run});
+    out.AddPlaceholders(marks_.of(item.medium).placeholder, run.rows, item.medium);
+    if (item.tower == kTargetTower) out.MarkTarget(run.rows);
+  }
+
   // Text that stands before a run belongs to the text before the item, what stands behind all of them to the
   // text behind it.
-  absl::Status AddItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item, TextRun& text,
-                       Tokens& out) const {
-    const MediumMarks& marks = marks_.of(medium);
+  absl::Status AddItem(const SampleItem& item, const ItemPlaceholders& placeholders, bool last_item,
+                       TextRun& text, Tokens& out) const {
+    const MediumMarks& marks = marks_.of(item.medium);
     auto mark = [&](const std::optional<int64_t>& id) {
       if (id.has_value()) out.Add(*id, false);
     };
@@ -656,8 +666,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       if (AddTokens(run, marks, out)) continue;
       mark(marks.begin);
-      out.runs.push_back({out.ids.size(), medium, &run});
-      out.AddPlaceholders(marks.placeholder, run.rows, medium);
+      AddRun(item, run, out);
       mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
     if (marks.wraps_runs) mark(marks.end);
@@ -713,8 +722,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
         continue;
       }
       if (stretch.kind == Stretch::Kind::kItem) {
-        EVENKEEL_RETURN_IF_ERROR(
-            AddItem(stretch.medium, placeholders[stretch.item], stretch.item + 1 == items.size(), text, out));
+        EVENKEEL_RETURN_IF_ERROR(AddItem(items[stretch.item], placeholders[stretch.item],
+                                         stretch.item + 1 == items.size(), text, out));
         continue;
       }
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
@@ -804,9 +813,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
   // Adds an item to a text from the template, in place of the token that its processor replaces.
-  absl::Status AddWrittenItem(Medium medium, const ItemPlaceholders& placeholders, bool last_item,
+  absl::Status AddWrittenItem(const SampleItem& item, const ItemPlaceholders& placeholders, bool last_item,
                               WrittenRun& text, Tokens& out) const {
-    const MediumMarks& marks = marks_.of(medium);
+    const MediumMarks& marks = marks_.of(item.medium);
     const auto mark = [&](const std::optional<int64_t>& id) {
       if (id.has_value()) out.Add(*id, false);
     };
@@ -824,8 +833,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, /*whole=*/false, out));
       if (AddTokens(run, marks, out)) continue;
       if (runs_have_ends) mark(marks.begin);
-      out.runs.push_back({out.ids.size(), medium, &run});
-      out.AddPlaceholders(marks.placeholder, run.rows, medium);
+      AddRun(item, run, out);
       if (runs_have_ends) mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
     if (marks.wraps_runs && !has_ends) mark(marks.end);
@@ -880,8 +888,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
             ", but the sample has ", next_item < items.size() ? "another medium there" : "no more media"));
       }
       text.Append(templated, done, at);
-      EVENKEEL_RETURN_IF_ERROR(
-          AddWrittenItem(medium, placeholders[next_item], next_item + 1 == items.size(), text, out));
+      EVENKEEL_RETURN_IF_ERROR(AddWrittenItem(items[next_item], placeholders[next_item],
+                                              next_item + 1 == items.size(), text, out));
       ++next_item;
       done = at + marks_.of(medium).in_template.size();
     }

@@ -574,5 +574,42 @@ TEST(JobErrors, MutatedJobsFailWithAPlace) {
   }
 }
 
+TEST(JobErrors, GeneratorsAreChecked) {
+  const std::string draw = "  - {name: draw, ranks: 8-9, kind: generator, media: [image]}\n";
+  ExpectMessages({
+      {"{name: llm,", "{name: llm, kind: generator,",
+       "job.yaml:9: phases[0].kind: the llm is neither an encoder nor a generator; leave it out, or give the "
+       "phase another name"},
+      {"", "    kind: drawer\n", "job.yaml:12: phases[1].kind: 'drawer' is not one of encoder, generator"},
+      {"", "    kind: generator\n",
+       "job.yaml:10: phases[1].media: missing; phase 'vision' generates some of image, video, audio: write "
+       "media: [image]"},
+      {"", draw + "  - {name: paint, ranks: 8-9, kind: generator, media: [audio, image]}\n",
+       "job.yaml:13: phases[3].media: 'draw' generates image items already; a target has one generator"},
+      {"", draw + "topology: {mesh: {data: 4, pipeline: 2}}\n",
+       "job.yaml:12: phases[2].ranks: 2 ranks, but topology.mesh has tensor 1 x context 1 x data 4 x "
+       "pipeline 2 = 8; with a mesh, ranks lists every member of every replica"},
+      {"", "  - {name: draw, ranks: 8-9, kind: generator, media: [image], mesh: {pipeline: 2}}\n",
+       "job.yaml:12: phases[2].mesh.pipeline: must be 1, is 2; a generator has no pipeline of its own: give "
+       "it a mesh without stages"},
+      {"", "  - {name: draw, ranks: 6-9, kind: generator, media: [image]}\ntopology: {pipeline_stages: 2}\n",
+       "job.yaml:12: phases[2].runs: must be once_per_microbatch with a pipeline of the llm, whose last "
+       "stage has the hidden states of one microbatch after the other"},
+      {"",
+       "  - {name: draw, ranks: 6-9, kind: generator, media: [image], runs: once_per_microbatch}\ntopology: "
+       "{pipeline_stages: 2}\n",
+       "job.yaml:12: phases[2].ranks: has ranks of the llm, whose pipeline has its hidden states on the last "
+       "stage alone; give the generator ranks that the llm does not have"},
+  });
+}
+
+TEST(JobErrors, PythonMakesNoTargets) {
+  std::string yaml = Replaced({"{folder: ./qwen2-vl}", "{folder: ./qwen2-vl, python: transformers}", ""});
+  yaml += "  - {name: draw, ranks: 8-9, kind: generator, media: [image]}\n";
+  EXPECT_EQ(ParseJob(yaml, "job.yaml").status().message(),
+            "job.yaml:6: processor.python: makes items of encoders alone, and 'draw' is a generator; leave "
+            "one of the two out");
+}
+
 }  // namespace
 }  // namespace evenkeel

@@ -480,5 +480,31 @@ phases:
   EXPECT_EQ(layout.find("phase.name=vision\nphase.media"), std::string::npos) << layout;
 }
 
+TEST(Job, AGeneratorFollowsTheEncodersOfItsMedia) {
+  const std::string before = R"(
+index: index
+datasets: [{name: a, shards: [a.tar]}]
+processor: {folder: f}
+batch: {samples: 4}
+phases:
+  - {name: llm, ranks: 0-1}
+)";
+  const std::string rest = "  - {name: audio, ranks: 0-1}\n  - {name: vision, ranks: 0-1}\n";
+  const std::string draw = "  - {name: draw, ranks: 0-1, kind: generator, media: [image], processor: d}\n";
+  const Job job = Parsed(before + draw + rest), without = Parsed(before + rest);
+  ASSERT_EQ(job.phases.size(), 4u);
+  const Phase& phase = job.phases[3].phase;
+  EXPECT_EQ(phase.name(), "draw");
+  EXPECT_TRUE(phase.is_generator());
+  EXPECT_EQ(job.TowerOf(phase, Medium::kImage), kTargetTower);
+  EXPECT_EQ(job.TowerOf(job.phases[1].phase, Medium::kImage), 0);
+  EXPECT_EQ(job.processor.encoders.back().folder, "jobs/d");
+  EXPECT_NE(LayoutCanonicalText(job).find("phase.media=image\nphase.kind=generator\n"), std::string::npos);
+  EXPECT_EQ(LayoutCanonicalText(without).find("phase.kind"), std::string::npos);
+  const Job said =
+      Parsed(before + "  - {name: audio, ranks: 0-1, kind: encoder}\n  - {name: vision, ranks: 0-1}\n");
+  EXPECT_EQ(LayoutDigest(said), LayoutDigest(without));
+}
+
 }  // namespace
 }  // namespace evenkeel

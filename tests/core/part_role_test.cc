@@ -98,6 +98,23 @@ TEST(PartRole, WordsHaveNothingThatTheRoleDoesNotNeed) {
               ElementsAre(TokenWord::Make(0, 1, false, false), TokenWord::Make(9, 0, true, false)));
 }
 
+// The first stage must not take placeholders of targets for those of an encoder, and the last one gathers their rows.
+TEST(PartRole, PlaceholdersOfTargetsKeepTheirType) {
+  TokenPart tokens{.tokens_per_row = 1, .words = {TokenWord::Make(7, 1, true, false)}};
+  tokens.cu_seqlens = {0, 1};
+  for (const PartRole role : {PartRole::kFirst, PartRole::kLast}) {
+    const std::vector<std::byte> bytes = Cut(tokens.Layout(), tokens.Bytes(), role);
+    const PartView part = Read(bytes);
+    const TensorView* types = part.tensor("mm_token_type_ids");
+    ASSERT_NE(types, nullptr);
+    EXPECT_EQ(static_cast<int>(types->bytes()[0]), 1 + kTargetType);
+    const TensorView* labels = part.tensor("labels");
+    EXPECT_EQ(labels == nullptr, role == PartRole::kFirst);
+    if (labels == nullptr) continue;
+    EXPECT_EQ(static_cast<int8_t>(labels->bytes()[0]), -100);
+  }
+}
+
 TEST(PartRole, LastStagesGetNoPixels) {
   const PartLayout layout({.phase = Phase("vision", 1, {Medium::kImage}), .step = 2}, 1,
                           {{.name = "pixel_values", .dtype = DType::kU8, .shape = {4, 1176}},

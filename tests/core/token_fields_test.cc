@@ -41,8 +41,10 @@ std::map<std::string, std::vector<int64_t>> SlowFields(const TokenPart& part) {
   if (part.padded) out["attention_mask"] = {};
   for (uint32_t word : part.words) {
     out["input_ids"].push_back(word % (1u << 28));
-    out["labels"].push_back((word >> 30) % 2 == 1 ? out["input_ids"].back() : -100);
-    out["mm_token_type_ids"].push_back((word >> 28) % 4);
+    const uint32_t type = (word >> 28) % 4;
+    const bool marked = (word >> 30) % 2 == 1;
+    out["labels"].push_back(marked && type == 0 ? out["input_ids"].back() : -100);
+    out["mm_token_type_ids"].push_back(marked && type != 0 ? type + 4 : type);
     if (part.padded) out["attention_mask"].push_back(1 - (word >> 31));
   }
   for (uint64_t axis = 0; axis < 3; ++axis) {

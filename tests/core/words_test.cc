@@ -23,6 +23,16 @@ TEST(Words, APhaseIsKnownByItsName) {
   EXPECT_EQ(MediaNames(Phase::kLlm), "");
 }
 
+TEST(Words, AGeneratorTakesItemsThatItDoesNotEncode) {
+  Phase draw("draw", 3, {Medium::kImage});
+  draw.BecomeGenerator();
+  EXPECT_TRUE(draw.is_generator() && draw.generates(Medium::kImage) && draw.takes(Medium::kImage));
+  EXPECT_FALSE(draw.encodes(Medium::kImage) || draw.takes(Medium::kAudio));
+  EXPECT_EQ(MediaNames(draw), "image");
+  EXPECT_TRUE(draw.Numbered(5).is_generator());
+  EXPECT_FALSE(kVisionPhase.is_generator() || kVisionPhase.generates(Medium::kImage));
+}
+
 TEST(Words, NamesOfPhasesAreShortWords) {
   for (const char* name : {"llm", "a", "tower-2", "eva_clip", "abcdefghijklmnopqrstuvwxyz01"}) {
     EXPECT_TRUE(IsPhaseName(name)) << name;

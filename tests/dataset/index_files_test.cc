@@ -154,6 +154,27 @@ TEST(Columns, KeepFurtherTowersOfAnItemWithoutAColumnForThem) {
   EXPECT_EQ(*row, towers);
 }
 
+TEST(Columns, KeepTargetsApartFromItemsOfEncoders) {
+  const SampleLengths sample{9,
+                             3,
+                             {{Medium::kImage, {4, 4, 1}},
+                              {Medium::kImage, {9, 1, 9}, 1},
+                              {Medium::kImage, {8, 8, 2}, kTargetTower},
+                              {Medium::kAudio, {30, 30, 15}, kTargetTower},
+                              {Medium::kImage, {4, 4, 1}}}};
+  LengthsWriter lengths;
+  ASSERT_TRUE(lengths.Add(0, sample).ok());
+  LengthsTotals totals;
+  MemorySource source;
+  source.objects["f"] = lengths.Finish({}, &totals);
+  PageCache cache(1 << 20);
+  const auto reader = LengthsReader::Open(source, cache, "f");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto row = reader->Read(0);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, sample);
+}
+
 TEST(Columns, KeepTheLengthOfAPairsChosenSequence) {
   const std::vector<SampleLengths> rows = {
       {9, 4, {}},
@@ -180,6 +201,7 @@ TEST(Columns, KeepTheLengthOfAPairsChosenSequence) {
 TEST(Columns, RefuseWhatHasNoRoomInARow) {
   LengthsWriter lengths;
   EXPECT_FALSE(lengths.Add(0, SampleLengths{1, 1, {{Medium::kImage, {1, 1, 1u << 30}}}}).ok());
+  EXPECT_FALSE(lengths.Add(0, SampleLengths{1, 1, {{Medium::kImage, {1u << 31, 1, 1}}}}).ok());
   EXPECT_FALSE(lengths.Add(kMaxSamplesPerShard, SampleLengths{1, 1, {}}).ok());
 }
 

@@ -540,5 +540,89 @@ TEST(Planner, PlacesItemsOfRankSetsThatDifferNearTheirSample) {
   EXPECT_LE(far * 100, all) << "of " << all << " rows cross a node";
 }
 
+Phase Generator() {
+  Phase draw("draw", 3, {Medium::kImage});
+  draw.BecomeGenerator();
+  return draw;
+}
+
+// A route as the rows of a generator take it: from the llm.
+Route Backwards(Route route) {
+  for (RankRoute& rank : route.per_rank) {
+    std::swap(rank.send, rank.receive);
+    std::swap(rank.rows_in, rank.rows_out);
+  }
+  return route;
+}
+
+// Tags the llm's rows with (item, row in item), and expects them in the order of the generator's items.
+void ExpectTargetsAreConditioned(const Plan& plan, const Route& route) {
+  const PhasePlan &llm = *plan.phase(Phase::kLlm), &generator = *plan.phase(route.from);
+  const auto at = [&](uint32_t global) {
+    return std::lower_bound(route.ranks.begin(), route.ranks.end(), global) - route.ranks.begin();
+  };
+  const auto append = [&](std::vector<uint64_t>& rows, uint32_t item) {
+    for (uint64_t row = 0; row < plan.items[item].lengths.output_rows; ++row)
+      rows.push_back(plan.items[item].sample == kDummy ? ~0ull : item * 10000ull + row);
+  };
+  std::vector<std::vector<uint64_t>> hidden(route.ranks.size()), expected(route.ranks.size());
+  for (size_t b = 0; b + 1 < llm.begin.size(); ++b) {
+    if (generator.num_microbatches > 1 && b % llm.num_microbatches != route.microbatch) continue;
+    for (uint32_t k = llm.begin[b]; k < llm.begin[b + 1]; ++k) {
+      const PlannedSample& sample = plan.samples[llm.order[k]];
+      for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
+        if (plan.items[i].tower == kTargetTower) append(hidden[at(llm.ranks[b / llm.num_microbatches])], i);
+      }
+    }
+  }
+  for (uint32_t r = 0; r < generator.ranks.size(); ++r) {
+    const size_t b = r * generator.num_microbatches + route.microbatch;
+    for (uint32_t i = generator.begin[b]; i < generator.begin[b + 1]; ++i) {
+      EXPECT_EQ(plan.items[generator.order[i]].tower, kTargetTower);
+      append(expected[at(generator.ranks[r])], generator.order[i]);
+    }
+  }
+  ASSERT_EQ(Exchange(Backwards(route), hidden), expected);
+}
+
+TEST(Planner, EveryConditioningRowReachesItsTargetOnce) {
+  const Below below = BelowFrom(uint64_t{5});
+  uint64_t targets = 0;
+  for (int i = 0; i < 1000; ++i) {
+    RandomProblem problem = DrawProblem(below);
+    PhaseSpec draw{.phase = Generator()};
+    draw.ranks = DrawRanks(below, problem.job.phases[0].ranks);
+    draw.runs = below(2) == 0 ? Runs::kOncePerStep : Runs::kOncePerMicrobatch;
+    draw.min_items = static_cast<uint32_t>(below(3));
+    problem.job.phases.push_back(draw);
+    problem.dummies[3] = {Medium::kImage, {4, 4, 2}, kTargetTower};
+    for (SampleLengths& lengths : problem.step.lengths) {
+      for (SampleItem& item : lengths.items) item.lengths.output_rows %= 40;
+      for (uint64_t t = below(3); t > 0; --t, ++targets) {
+        const uint32_t length = 1 + static_cast<uint32_t>(below(60));
+        lengths.items.insert(lengths.items.begin() + static_cast<ptrdiff_t>(below(lengths.items.size() + 1)),
+                             {Medium::kImage, {length, length, 1 + length / 4}, kTargetTower});
+      }
+    }
+    const auto plan = MakePlan(problem.job, problem.step, problem.dummies);
+    if (!plan.ok()) continue;  // of lengths near 2^32, see above
+    ASSERT_TRUE(PlanCheck(problem.job, problem.step, *plan).ok())
+        << PlanCheck(problem.job, problem.step, *plan);
+    for (const Route& route : plan->routes) {
+      if (route.from == draw.phase) ExpectTargetsAreConditioned(*plan, route);
+    }
+  }
+  EXPECT_GT(targets, 10000u);
+}
+
+TEST(Planner, RefusesATargetThatNoPhaseGenerates) {
+  const StepSamples step =
+      MakeStep({{.llm_length = 8, .items = {{Medium::kImage, {4, 4, 1}, kTargetTower}}}});
+  EXPECT_EQ(MakePlan(MakeJob(2), step, {}).status().message(),
+            "step 0: sample 0 of dataset 0: no phase of the job generates image items; add one to the job's "
+            "phases, or "
+            "index again");
+}
+
 }  // namespace
 }  // namespace evenkeel::reorder

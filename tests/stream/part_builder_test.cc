@@ -456,6 +456,8 @@ TEST(LlmPart, RefusesSequencesThatTheWireCannotHold) {
       [](preprocess::Sequence& s) { s.input_ids[1] = -1; },
       [](preprocess::Sequence& s) { s.labels[2] = s.input_ids[1]; },
       [](preprocess::Sequence& s) { s.token_types[0] = 4; },
+      [](preprocess::Sequence& s) { s.token_types[0] = 8; },
+      [](preprocess::Sequence& s) { s.token_types[1] = 1; },  // a placeholder that is trained
       [](preprocess::Sequence& s) { s.positions[4] = 7; }};
   for (const auto& damage : damages) {
     const auto stream = MakeFakeStream(OneRank(1), {{.text = "abc"}});

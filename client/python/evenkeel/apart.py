@@ -10,6 +10,13 @@
             # on its last stage
             labels = evenkeel.torch.mask_labels(step, links=[rows])
 
+The rows of a generator travel the other way, from the llm's last stage:
+
+            # on ranks of the generator
+            rows.generate(lambda number, given: draw_loss(step.microbatches[number].targets["draw"], given, rows.counts(number)))
+            # on the llm's last stage, for each microbatch; after mask_labels
+            loss = loss + rows.condition(number, evenkeel.torch.gather_rows(hidden, microbatch, step.generators["draw"]))
+
 Only pairs of ranks between which rows move talk to each other, and nobody waits in a collective for ranks of another
 replica: a 1F1B schedule of the llm and the encoder's forward and backward passes need no common order. For phases that run
 once per microbatch, on ranks that the llm does not have. docs/parallelism.md says who takes part where replicas have members.
@@ -22,14 +29,15 @@ import torch
 import torch.distributed as dist
 
 from evenkeel import agreement
-from evenkeel.torch import check_device, damaged_samples, placeholders, row_flags
+from evenkeel.torch import check_device, counting, damaged_samples, placeholders, row_flags, sound_rows
 
 
 class Link:
-    """The connections between the ranks of one encoder and those of the llm. Its making is a collective of the world.
+    """The connections between the ranks of one encoder, or one generator, and those of the llm. Its making is a collective of
+    the world.
 
     loader   of this rank; connects
-    phase    name of an encoder that runs once per microbatch
+    phase    name of an encoder or generator that runs once per microbatch
     width    of a row; or a tuple, the shape of a row
     dtype    of the rows
     media    that the phase encodes, where its name is not "vision" or "audio": ("image",)
@@ -44,6 +52,7 @@ class Link:
         self.phase, self.dtype, self.ahead, self.media = phase, dtype, ahead, media or phase
         self.shape = tuple(width) if isinstance(width, (tuple, list)) else (width,)
         encoder, llm = loader.mesh_of(phase), loader.mesh_of("llm")
+        self.conditions = phase in loader.generators  # rows travel from the llm to a generator
         if not loader.once_per_microbatch(phase):
             raise ValueError(f"Link: phase {phase} runs once per step; set `runs: once_per_microbatch` in the job, or use exchange")
         both = sorted(set(encoder.ranks) & set(llm.ranks))
@@ -52,31 +61,37 @@ class Link:
         agreement.agree(loader)
         self.device = torch.device(device) if device is not None else agreement.device_of(None)
         check_device(self.device)
-        # The last stage of an encoder has its rows, the first stage of the llm takes them, its last stage has the labels.
-        self._speaker = {leader: encoder.rank_at(data=replica, pipeline=encoder.pipeline - 1)
-                         for replica, leader in enumerate(encoder.leaders)}
-        self._speaker.update({leader: leader for leader in llm.leaders})
+        # The last stage of an encoder has its rows, the first stage of the llm takes them, its last stage has the labels, and
+        # gives the rows of a generator, which has one stage.
+        giver, taker = (llm, encoder) if self.conditions else (encoder, llm)
+        self._speaker = {leader: giver.rank_at(data=replica, pipeline=giver.pipeline - 1)
+                         for replica, leader in enumerate(giver.leaders)}
+        self._speaker.update({leader: leader for leader in taker.leaders})
         everyone = sorted({*self._speaker.values(), *(one for i in range(llm.data) for one in llm.members(i, llm.pipeline - 1))})
         # One group per direction, so that backends that ignore tags see every pair's messages in the order of microbatches.
         self.rows, self.gradients, self.flags = (dist.new_group(everyone) for _ in range(3))
-        self._make_roles(loader.rank, encoder, llm)
+        self._make_roles(loader.rank, giver, taker)
+        if not self.conditions:
+            self._make_hearers(loader.rank, llm)
 
-    def _make_roles(self, rank, encoder, llm):
+    def _make_roles(self, rank, giver, taker):
         self.encodes = self.takes = self.has_labels = self.speaks = False
-        self.leader = self.members = self.context = None
-        for mesh, stage in ((encoder, encoder.pipeline - 1), (llm, 0)):
+        self.leader = self.members = self.context = self.giver = None
+        self.hearers = []
+        for mesh, stage in ((giver, giver.pipeline - 1), (taker, 0)):
             for replica in range(mesh.data):
                 members = mesh.members(replica, stage)
                 group = dist.new_group(members) if len(members) > 1 else None
                 context = [mesh.rank_at(data=replica, context=one) for one in range(mesh.context)]
                 # Gradients of shards are parts of a sum; tensor members have equal ones.
-                sums = dist.new_group(context) if mesh is llm and mesh.context > 1 else None
+                sums = dist.new_group(context) if mesh is taker and mesh.context > 1 else None
                 if rank in members:
-                    self.encodes, self.takes = mesh is encoder, mesh is llm
+                    self.encodes, self.takes = mesh is giver, mesh is taker
                     self.leader, self.members = mesh.rank_at(data=replica, pipeline=stage), group
                     self.context = sums if rank in context else None
                     self.speaks = rank == self.leader
-        self.giver, self.hearers = None, []
+
+    def _make_hearers(self, rank, llm):
         for replica, leader in enumerate(llm.leaders):
             members = llm.members(replica, llm.pipeline - 1)
             if rank in members:
@@ -86,6 +101,9 @@ class Link:
 
     def step(self, step, grad=True):
         """The rows of one step; `grad`, the same on every rank: whether gradients travel back."""
+        if self.conditions and self.encodes and self.speaks and len(step.routes.get(self.phase, [])) < len(step.microbatches):
+            raise ValueError(f"Link: the llm's last stage has no routes of the generator {self.phase}; with a pipeline every rank "
+                             "receives for itself: fetch=\"each\"")
         return Rows(self, step, grad)
 
     def _rank(self, route, peer):
@@ -97,7 +115,7 @@ class Rows:
     """One step's rows of one encoder; made by Link.step. A context manager, whose end waits until all was taken."""
 
     def __init__(self, link, step, grad):
-        self.phase, self._link, self.grad = link.phase, link, grad
+        self.phase, self._link, self.grad, self._step = link.phase, link, grad, step
         self._routes = step.routes.get(link.phase, [])
         self._going, self._sent = {}, []         # (work, tensor): rows by microbatch; all else, until the end
         self._posted, self._arriving = 0, {}     # microbatch: [(work, tensor)] of rows or of gradients
@@ -106,7 +124,8 @@ class Rows:
         self._anchor = torch.zeros((), requires_grad=True)
         self._microbatches = [getattr(one, "whole", one) for one in step.microbatches]
         self._damaged = self._coming = None
-        if link.speaks and link.encodes:
+        self._said = False  # the flags of a generator were sent
+        if not link.conditions and link.speaks and link.encodes:
             self._send_flags(step)
         self._expect_flags()
 
@@ -167,27 +186,86 @@ class Rows:
     def _check_rows(self, number, rows):
         link = self._link
         if not link.encodes:
-            raise ValueError(f"send: ranks of the last stage of {self.phase} have its rows; this rank is not in it")
+            owner = "the llm" if link.conditions else self.phase
+            raise ValueError(f"send: ranks of the last stage of {owner} have the rows; this rank is not in it")
         count = self._routes[number].rows_in if link.speaks else len(rows)
         if tuple(rows.shape) != (count, *link.shape) or rows.dtype != link.dtype:
             raise ValueError(f"send: microbatch {number} has {count} rows of {link.shape} {link.dtype} for phase {self.phase}; given "
                              f"are {tuple(rows.shape)} {rows.dtype}")
 
-    # ---- the llm's first stage
+    # ---- a generator's two sides
+
+    def condition(self, number, rows):
+        """Sends the conditioning rows of a microbatch from the llm's last stage, [rows, width], to the generator, and does not
+        wait. Returns 0 to be added to the loss: the backward pass that reaches it waits for the gradients of the rows, as the
+        generator's loss gives them, whatever the scale of this one. Microbatches in ascending order, after mask_labels of the
+        step. Every member of the stage calls it, with all rows of the microbatch."""
+        link = self._link
+        if not link.conditions:
+            raise ValueError(f"condition: {self.phase} is no generator; its rows are received")
+        if not self._said:
+            self._said = True
+            self._send_sound()
+        if not self.grad:
+            self.send(number, rows)
+            return rows.new_zeros(())
+        return _Conditioning.apply(rows if rows.requires_grad else rows.detach().requires_grad_(), self, number)
+
+    def generate(self, run):
+        """All microbatches of this generator, in ascending order: forward and backward. `run(number, rows)` gives the loss of the
+        microbatch's targets, whose backward pass sends the gradients of the rows back; or None."""
+        for number in range(len(self)):
+            given = self.receive(number)
+            loss = run(number, given)
+            if loss is not None and loss.requires_grad:
+                loss.backward()
+            if self.grad and number >= self._next_gradient and number not in self._given:
+                self._give_back(number, torch.zeros_like(given))
+
+    def counts(self, number):
+        """bool [items]: which targets of a microbatch count in the generator's loss (evenkeel.torch.mask_targets). Every member of
+        the generator calls it, and the first call waits until the llm has sent the rows of its first microbatch."""
+        if not (self._link.conditions and self._link.takes):
+            raise ValueError(f"counts: a generator knows which of its targets count; this rank does not run {self.phase}")
+        if self._damaged is None:
+            self._damaged = self._wait_for_sound()
+        return counting(self._microbatches[number].targets[self.phase], self._damaged[number])
+
+    def _wait_for_sound(self):
+        link, sizes = self._link, [self._rows_out(number) for number in range(len(self))]
+        out = torch.zeros(sum(sizes), dtype=torch.uint8, device=link.device)
+        if link.speaks:
+            arrived = {rank: _wait([one])[0].cpu() for rank, one in self._coming.items()}
+            flags = [self._flags_of(number, arrived) for number in range(len(self))]
+            out = torch.from_numpy(np.concatenate(flags) if flags else np.zeros(0, np.uint8)).to(link.device)
+        if link.members is not None and len(out):
+            dist.broadcast(out, link.leader, group=link.members)
+        return [one.cpu().numpy() for one in out.split(sizes)]
+
+    def _send_sound(self):
+        parts = {}
+        if self._link.speaks:
+            for flags, route in zip(sound_rows(self._step, self.phase), self._routes):
+                self._add_flags(flags, route, parts)
+        self._send_parts(parts)
+
+    # ---- the taking side: the llm's first stage, or a generator
 
     def receive(self, number):
         """Waits for the rows of a microbatch: [rows_out, width], in the order of its placeholders. Every member of the first
         stage calls it, in the same order. Their gradients are sent back by the backward pass that reaches them."""
         link = self._link
         if not link.takes:
-            raise ValueError(f"receive: the llm's first stage takes the rows of {self.phase}; this rank is not in it")
+            owner = self.phase if link.conditions else "the llm"
+            raise ValueError(f"receive: the first stage of {owner} takes the rows of {self.phase}; this rank is not in it")
         if number in self._taken:
             raise ValueError(f"receive: the rows of microbatch {number} were received already")
         self._taken.add(number)
         out = self._zeros(self._rows_out(number))
         if link.speaks:
             self._post(number)
-            self.damaged(number)  # passed on to the last stage
+            if not link.conditions:
+                self.damaged(number)  # passed on to the last stage
             arrived = _wait(self._arriving.pop(number))
             if arrived:
                 out.index_copy_(0, _on(out, self._routes[number].receive_index), torch.cat(arrived))
@@ -196,8 +274,12 @@ class Rows:
         return _Received.apply(self._anchor, out, self, number) if self.grad else out
 
     def _rows_out(self, number):
-        """Of the whole microbatch. Leaders alone have routes; others count the placeholders."""
-        return self._routes[number].rows_out if self._link.speaks else len(placeholders(self._microbatches[number], self._link.media))
+        """Of the whole microbatch. Leaders alone have routes; others count the placeholders, or the rows of the targets."""
+        if self._link.speaks:
+            return self._routes[number].rows_out
+        if self._link.conditions:
+            return len(row_flags(self._microbatches[number].targets[self.phase]))
+        return len(placeholders(self._microbatches[number], self._link.media))
 
     def _post(self, number):
         while self._posted < min(number + 1 + self._link.ahead, len(self)):
@@ -240,11 +322,17 @@ class Rows:
 
     def _send_flags(self, step):
         """To each peer, for each of its rows of all microbatches, whether the item was decoded."""
-        link, parts = self._link, {}
+        parts = {}
         for microbatch, route in zip(step.microbatches, self._routes):
-            flags = row_flags(microbatch.encoders[self.phase])
-            for peer, part in _parts(torch.from_numpy(flags[route.send_index]), route.send_splits):
-                parts.setdefault(link._rank(route, peer), []).append(part)
+            self._add_flags(torch.from_numpy(row_flags(microbatch.encoders[self.phase])), route, parts)
+        self._send_parts(parts)
+
+    def _add_flags(self, flags, route, parts):
+        for peer, part in _parts(flags[torch.from_numpy(route.send_index)], route.send_splits):
+            parts.setdefault(self._link._rank(route, peer), []).append(part)
+
+    def _send_parts(self, parts):
+        link = self._link
         for rank in sorted(parts):
             self._sent.append(self._start_send(torch.cat(parts[rank]).to(link.device), rank, link.flags, 0))
 
@@ -257,6 +345,8 @@ class Rows:
                     counts[rank] = counts.get(rank, 0) + count
             self._coming = {rank: self._start_receive(counts[rank], rank, link.flags, 0, (), torch.uint8)
                             for rank in sorted(counts)}
+        elif link.takes and link.conditions:
+            self._coming = {}  # the leader passes them on
         elif link.has_labels:
             samples = sum(len(one["sample_valid"]) for one in self._microbatches)
             self._coming = {link.giver: self._start_receive(samples, link.giver, link.flags, 0, (), torch.uint8)} if samples else {}
@@ -276,8 +366,13 @@ class Rows:
         return out
 
     def _damaged_samples(self, number, arrived):
-        link, route, microbatch = self._link, self._routes[number], self._microbatches[number]
-        flags = np.ones(route.rows_out, np.uint8)
+        return damaged_samples(self._microbatches[number], self._link.media, self._flags_of(number, arrived))
+
+    def _flags_of(self, number, arrived):
+        """uint8 [rows_out] of a microbatch; takes them from the begin of what arrived of each rank."""
+        link, route = self._link, self._routes[number]
+        # Rows that nobody sends are those of a generator's dummies.
+        flags = np.zeros(route.rows_out, np.uint8) if link.conditions else np.ones(route.rows_out, np.uint8)
         taken = []
         for peer, count in _counts(route.receive_splits):
             rank = link._rank(route, peer)
@@ -285,7 +380,7 @@ class Rows:
             arrived[rank] = arrived[rank][count:]
         if taken:
             flags[route.receive_index] = np.concatenate(taken)
-        return damaged_samples(microbatch, link.media, flags)
+        return flags
 
     # ---- messages
 
@@ -314,7 +409,7 @@ class Rows:
                     self._given[number] = self._zeros(self._rows_out(number))
             self._send_gradients()
         if self._coming is not None and self._microbatches:
-            self.damaged(0)
+            self.counts(0) if link.conditions else self.damaged(0)
         for works in [*self._going.values(), self._sent]:
             _wait(works)
         self._going, self._sent = {}, []
@@ -350,6 +445,20 @@ def encode(encoders, in_flight=None):
             waiting.append((number, made))
     while waiting:
         backward()
+
+
+class _Conditioning(torch.autograd.Function):
+    """Sends rows; the backward pass waits for their gradients."""
+
+    @staticmethod
+    def forward(ctx, rows, owner, number):
+        ctx.owner, ctx.number = owner, number
+        owner.send(number, rows)
+        return rows.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, _):
+        return ctx.owner.gradient(ctx.number), None, None
 
 
 class _Received(torch.autograd.Function):

@@ -78,7 +78,7 @@ class Shard(Microbatch):
         super().__init__()
         self.whole = whole
         self.context = whole.context
-        self.encoders = whole.encoders
+        self.encoders, self.targets = whole.encoders, whole.targets
         self.tokens = whole.context.tokens()
         self._tensors = dict(whole._tensors)
         for name in ("labels", "loss_weights"):

@@ -42,7 +42,8 @@ class Giver:
     def __init__(self, consumer, channel, own):
         self._consumer, self._channel, self._own = consumer, channel, own
         self._passed = 0
-        channel.hello(json.dumps({"phases": consumer.phases(), "sequences": consumer.sequences(),
+        channel.hello(json.dumps({"phases": consumer.phases(), "generators": consumer.generators(),
+                                  "sequences": consumer.sequences(),
                                   "num_steps": consumer.num_steps(),
                                   "state": consumer.state()}).encode())
 
@@ -75,6 +76,9 @@ class Giver:
     def phases(self):
         return self._consumer.phases()
 
+    def generators(self):
+        return self._consumer.generators()
+
     def sequences(self):
         return self._consumer.sequences()
 
@@ -98,6 +102,7 @@ class Taker:
         hello = json.loads(bytes(memory))
         self._phases = {name: (ranks, once, None if mesh is None else tuple(mesh))
                         for name, (ranks, once, mesh) in hello["phases"].items()}
+        self._generators = {name: tuple(media) for name, media in hello["generators"].items()}
         self._sequences, self._state, self._num_steps = hello["sequences"], hello["state"], hello["num_steps"]
         self._steps = self._bytes = 0
         self._waited = 0.0
@@ -141,6 +146,9 @@ class Taker:
 
     def phases(self):
         return self._phases
+
+    def generators(self):
+        return self._generators
 
     def sequences(self):
         return self._sequences

@@ -119,6 +119,9 @@ def _is_flash(config):
 def _local_encoders(step, number):
     """{phase: Fields} of the microbatch, whose rows are in the order of its placeholders."""
     encoders = dict(step.microbatches[number].encoders)
+    if step.generators:
+        raise ValueError(f"step {step.index}: the job has the generator {next(iter(step.generators))}, and a model's own forward has "
+                         "no rows for its placeholders; use evenkeel.torch.gather_rows and exchange")
     if step.encoders and len(step.microbatches) > 1:
         raise ValueError(f"step {step.index} has {len(step.microbatches)} microbatches, and phase {next(iter(step.encoders))} "
                          "runs once per step; set `balance: drop_in` in the job")

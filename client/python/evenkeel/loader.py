@@ -96,6 +96,7 @@ class Loader:
         self._worker = None  # of this node
         self._consumer = None
         self._phases = None
+        self._generators = {}
         self._groups = {}  # (source, destination): global ranks
         self._given_topology, self._fetch, self._some_ranks = topology, fetch, some_ranks
         self._topology = None  # of the llm, as the workers describe it
@@ -115,6 +116,7 @@ class Loader:
             options.setdefault("expect_stream_digest", self._resumed["stream_digest"])
         self._consumer = self._make_consumer(options)
         self._phases, self._sequences = self._consumer.phases(), self._consumer.sequences()
+        self._generators = self._consumer.generators()
         ends = [end for end in (self._end, self._consumer.num_steps()) if end is not None]
         self._end = min(ends, default=None)
         self._check_rank()
@@ -175,7 +177,8 @@ class Loader:
         if native is None:
             raise StopIteration
         self._next = native.index + 1
-        step = from_native(native, self._phases, self._group, self._origin, self._topology, self._sequences)
+        step = from_native(native, self._phases, self._group, self._origin, self._topology, self._sequences,
+                           self._generators)
         step._when_done = self._when_done
         return step
 
@@ -212,6 +215,12 @@ class Loader:
     def once_per_microbatch(self, phase):
         """Whether a phase runs once per microbatch; False: once per step. ValueError: the job has no such phase. Connects."""
         return self._phase(phase)[1]
+
+    @property
+    def generators(self):
+        """{phase: media}: of each generator of the job, the media of its targets, as in ("image",). Connects."""
+        self.connect()
+        return dict(self._generators)
 
     def _phase(self, name):
         self.connect()

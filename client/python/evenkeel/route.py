@@ -25,6 +25,8 @@ class Route:
     `send`, `receive`: int64 [n, 3], rows of (peer, first local row, rows); peers index `ranks`.
     `rows_in`: rows of the local input; `rows_out`: rows of the local output.
     `origin`: the loader's connection that it came from, or None; all ranks of an exchange must follow one stream.
+    `microbatch_offsets`: of the rows on the llm's side, which are the output of an encoder's route, and the input of a
+    generator's.
     `all_stay`: no row of any rank goes to another, so that the exchange is a copy on each rank and no collective.
     """
 
@@ -51,7 +53,7 @@ class Route:
         return self._cache["inverse"]
 
     def microbatch_rows(self, index):
-        """(begin, end) of the output rows that microbatch `index` takes."""
+        """(begin, end) of the rows of microbatch `index` of the llm, of the output or, of a generator's route, of the input."""
         if not self.microbatch_offsets:
             return (0, self.rows_out)
         return (self.microbatch_offsets[index], self.microbatch_offsets[index + 1])

@@ -169,6 +169,7 @@ class Microbatch(Fields):
 
     encoders   {phase: Fields} of encoders that run once per microbatch. If there are any, the mapping has them under
                the name "encoders", so that they are not lost where it is converted to a dict.
+    targets    likewise, of generators that run once per microbatch
     context    evenkeel.context.ContextGroup with context parallelism in the job's mesh, else None
 
     `position_ids` of packed documents are [4, 1, tokens]: the position within the document, then the three positions of
@@ -177,7 +178,7 @@ class Microbatch(Fields):
 
     def __init__(self, pieces=()):
         super().__init__(pieces)
-        self.encoders = {}
+        self.encoders, self.targets = {}, {}
         self.context = None
 
     @property
@@ -191,8 +192,8 @@ class Microbatch(Fields):
         return pairs(self)
 
     def _make(self, name):
-        if name == "encoders":
-            return self.encoders
+        if name in ("encoders", "targets"):
+            return getattr(self, name)
         value = super()._make(name)
         if name == "position_ids" and "cu_seqlens" in self and value.shape[0] == 3:
             return np.concatenate([packing.text_positions(self)[None], value])
@@ -202,12 +203,14 @@ class Microbatch(Fields):
         yield from super().__iter__()
         if self.encoders:
             yield "encoders"
+        if self.targets:
+            yield "targets"
 
     def __len__(self):
-        return super().__len__() + bool(self.encoders)
+        return super().__len__() + bool(self.encoders) + bool(self.targets)
 
     def __contains__(self, name):
-        return super().__contains__(name) or (name == "encoders" and bool(self.encoders))
+        return super().__contains__(name) or (name in ("encoders", "targets") and bool(getattr(self, name)))
 
 
 class Spread:
@@ -265,11 +268,15 @@ class Step:
     loss_tokens   of the whole step: divide the summed loss by it
     microbatches  [Microbatch], as many on every rank
     encoders      {phase: Fields} of encoders that run once per step
-    routes        {phase: Route}, or {phase: [Route per microbatch]} where the encoder runs once per microbatch
+    targets       {phase: Fields} of generators that run once per step
+    routes        {phase: Route}, or {phase: [Route per microbatch]} where the phase runs once per microbatch. Of an encoder it
+                  leads to the llm, of a generator from there
+    generators    {phase: media}: of each generator of the job, the media of its targets, as in ("image",)
     loads         {phase: PhaseLoads}: largest, mean and own load, before balancing and after
     """
 
-    def __init__(self, index, num_samples, loss_tokens, microbatches, encoders, routes, loads=None, native=None):
+    def __init__(self, index, num_samples, loss_tokens, microbatches, encoders, routes, loads=None, native=None, targets=None,
+                 generators=None):
         self.index = index
         self.num_samples = num_samples
         self.loss_tokens = loss_tokens
@@ -277,6 +284,9 @@ class Step:
         self.encoders = encoders
         self.routes = routes
         self.loads = loads or {}
+        self.targets = targets or {}
+        self.generators = generators or {}
+        self._damaged = None  # of mask_labels: per microbatch, bool [samples] where its labels are
         self._native = native
         self._when_done = None
 
@@ -340,31 +350,43 @@ def _in_context(microbatch, topology, sequences):
     return microbatch if sequences == "whole" else context.Shard(microbatch)
 
 
-def from_native(native, phases, group, origin=None, topology=None, sequences="whole"):
+def _to_generator(route):
+    """The route of a generator, whose rows travel from the llm to it: as of an encoder, backwards. Its microbatch_offsets are
+    of its input."""
+    return Route(route.ranks, route.receive, route.send, route.rows_out, route.rows_in, route.microbatch_offsets, route.destination,
+                 route.source, route.microbatch, route.origin, route.all_stay)
+
+
+def from_native(native, phases, group, origin=None, topology=None, sequences="whole", generators=None):
     """A Step over the extension's. `phases`: {name: (global ranks, once_per_microbatch, mesh)}; `group(source, destination)`:
     the global ranks of the exchange between two phases; `origin`: of the routes; `topology`: of the llm; `sequences`: what
-    a member of a context group takes."""
+    a member of a context group takes; `generators`: as of Step."""
+    generators = generators or {}
     pieces = {}
     for phase, _, microbatch, _, _, tensors in native.parts():
         pieces.setdefault((phase, microbatch), []).append(_with_positions(tensors))
     microbatches = [Microbatch(pieces.get(("llm", i), ())) for i in range(native.num_microbatches)]
-    encoders, routes = {}, {}
+    encoders, targets, routes = {}, {}, {}
     by_phase = {}
-    for route in native.routes():
-        by_phase.setdefault(route["source"], {})[route["microbatch"]] = _route(route, group, origin)
+    for given in native.routes():
+        phase, route = given["source"], _route(given, group, origin)
+        by_phase.setdefault(phase, {})[route.microbatch] = _to_generator(route) if phase in generators else route
     for phase, (_, once_per_microbatch, _) in phases.items():
         if phase == "llm":
             continue
         if once_per_microbatch:
             for i, microbatch in enumerate(microbatches):
-                microbatch.encoders[phase] = Fields(pieces.get((phase, i), ()))
+                into = microbatch.targets if phase in generators else microbatch.encoders
+                into[phase] = Fields(pieces.get((phase, i), ()))
             if phase in by_phase:
                 routes[phase] = [by_phase[phase][i] for i in range(native.num_microbatches)]
         else:
-            encoders[phase] = Fields(pieces.get((phase, 0), ()))
+            into = targets if phase in generators else encoders
+            into[phase] = Fields(pieces.get((phase, 0), ()))
             if phase in by_phase:
                 routes[phase] = by_phase[phase][0]
     if topology is not None and topology.context > 1:
         microbatches = [_in_context(one, topology, sequences) for one in microbatches]
     loads = {phase: _loads(*one) for phase, one in native.loads().items()}
-    return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, loads, native)
+    return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, loads, native, targets,
+                generators)

@@ -15,6 +15,7 @@ from evenkeel.step import Fields, Microbatch
 
 IGNORED = -100  # a label that counts for nothing
 _TYPES = {"image": 1, "video": 2, "audio": 3}  # mm_token_type_ids of a medium's placeholders
+_TARGET = 4  # more than that: of placeholders of targets
 _MEDIA = {"vision": ("image", "video"), "audio": ("audio",)}  # of phases whose name implies them
 
 
@@ -26,8 +27,9 @@ def tensor(fields, name, device=None):
 
 
 def tensors(fields, device=None):
-    """All fields of a mapping as a plain dict of torch tensors; `encoders` of a microbatch are a dict of such dicts."""
-    return {name: {phase: tensors(one, device) for phase, one in fields[name].items()} if name == "encoders"
+    """All fields of a mapping as a plain dict of torch tensors; `encoders` and `targets` of a microbatch are dicts of such
+    dicts."""
+    return {name: {phase: tensors(one, device) for phase, one in fields[name].items()} if name in ("encoders", "targets")
             else tensor(fields, name, device) for name in fields}
 
 
@@ -308,19 +310,20 @@ class GroupPool:
         return self._groups[ranks]
 
 
-def placeholders(microbatch, phase):
+def placeholders(microbatch, phase, targets=False):
     """int64: positions, in the flattened sequence, of the tokens that stand for the phase's rows, in their order.
 
     phase   "vision", "audio", or, for a phase of another name, the media that it encodes: ("image",). A sequence has
             placeholders for the first phase of the job that encodes a medium: the number of rows of another one may
             differ.
+    targets  those of a generator's targets instead; `phase` is then its media
     """
     media = _MEDIA.get(phase) if isinstance(phase, str) else tuple(phase)
     if media is None or not set(media) <= set(_TYPES):
         raise ValueError(f"placeholders: phase {phase!r} is not one of {', '.join(_MEDIA)}; for a phase of another name "
                          "give the media that it encodes, as in ('image', 'video')")
     types = np.asarray(microbatch["mm_token_type_ids"]).reshape(-1)
-    return np.flatnonzero(np.isin(types, [_TYPES[medium] for medium in media]))
+    return np.flatnonzero(np.isin(types, [_TYPES[medium] + (_TARGET if targets else 0) for medium in media]))
 
 
 def media_of(phase, fields):
@@ -348,6 +351,19 @@ def scatter_rows(hidden, microbatch, phase, rows):
     return flat.index_copy(0, index, rows.to(flat.dtype)).reshape(hidden.shape)
 
 
+def gather_rows(hidden, microbatch, media):
+    """The conditioning rows of a generator: `hidden` ([tokens, width], or [batch, tokens, width]) at the placeholders of its
+    targets, [rows, width], as the phase's route takes them.
+
+    media   of the targets: step.generators[phase]
+
+    Differentiable, and connected to `hidden` also where there are none, so that every rank takes part in the exchange's
+    backward pass.
+    """
+    index = torch.from_numpy(placeholders(microbatch, tuple(media), targets=True)).to(hidden.device)
+    return hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
+
+
 def mask_labels(step, group=None, local=False, links=()):
     """Labels per microbatch, with those of damaged samples set to -100; a collective of the routes' ranks.
 
@@ -363,13 +379,11 @@ def mask_labels(step, group=None, local=False, links=()):
     links = {one.phase: one for one in links}
     microbatches = [getattr(one, "whole", one) for one in step.microbatches]
     labels = [torch.from_numpy(np.array(m["labels"])) if "labels" in m else None for m in microbatches]
-    for microbatch, target in zip(microbatches, labels):
-        if target is not None:
-            _mask_samples(microbatch, target, np.flatnonzero(microbatch["sample_valid"] == 0))
-    for number, (microbatch, target) in enumerate(zip(microbatches, labels)):
-        for phase in sorted(links) if target is not None else ():
-            _mask_samples(microbatch, target, np.flatnonzero(links[phase].damaged(number)))
-    for phase in sorted(set(step.routes) - set(links)):
+    damaged = [None if target is None else np.asarray(m["sample_valid"]) == 0 for m, target in zip(microbatches, labels)]
+    for number, samples in enumerate(damaged):
+        for phase in sorted(links) if samples is not None else ():
+            samples |= links[phase].damaged(number)
+    for phase in sorted(set(step.routes) - set(links) - set(step.generators)):
         route = step.routes[phase]
         members = group.get(phase) if isinstance(group, dict) else group
         if isinstance(route, Route):
@@ -378,11 +392,60 @@ def mask_labels(step, group=None, local=False, links=()):
         else:
             per_microbatch = [_route_flags(m.encoders.get(phase, {}), r, members, local)
                               for m, r in zip(microbatches, route)]
-        for microbatch, target, flags in zip(microbatches, labels, per_microbatch):
-            if target is not None:
+        for microbatch, samples, flags in zip(microbatches, damaged, per_microbatch):
+            if samples is not None:
                 fields = microbatch.encoders.get(phase, step.encoders.get(phase)) if local else None
-                _mask_damaged(microbatch, phase if fields is None else media_of(phase, fields), target, flags)
+                samples |= damaged_samples(microbatch, phase if fields is None else media_of(phase, fields), flags)
+    for microbatch, target, samples in zip(microbatches, labels, damaged):
+        if target is not None:
+            _mask_samples(microbatch, target, np.flatnonzero(samples))
+    step._damaged = damaged
     return labels
+
+
+def mask_targets(step, phase, group=None):
+    """Which targets of a generator count in its loss; a collective of the route's ranks, after `mask_labels` of the step.
+
+    A target counts if it was decoded, if its sample's text is the one that was indexed, and if no item of the sample that an
+    encoder was to encode is damaged. Dummies do not count. `group`: as for `exchange`.
+
+    Returns bool [items], in the order of the fields of `step.targets[phase]`; of a phase that runs once per microbatch a list
+    with one for each microbatch.
+    """
+    route = step.routes[phase]
+    flags = sound_rows(step, phase)
+    if isinstance(route, Route):
+        return _targets_that_count(step.targets[phase], route, torch.cat(flags), group)
+    return [_targets_that_count(m.targets[phase], one, rows, group) for m, one, rows in zip(step.microbatches, route, flags)]
+
+
+def sound_rows(step, phase):
+    """uint8 [rows], for each microbatch: of each conditioning row of a generator on this rank, 1 where nothing of its sample is
+    damaged. ValueError before `mask_labels` of the step, which finds what is."""
+    if step._damaged is None:
+        raise ValueError("mask_targets: call mask_labels first: it finds the samples with damaged items")
+    out = []
+    for microbatch, damaged in zip(step.microbatches, step._damaged):
+        microbatch = getattr(microbatch, "whole", microbatch)
+        sound = np.zeros(0, np.uint8)
+        if damaged is not None:
+            samples = _sample_of(microbatch, placeholders(microbatch, step.generators[phase], targets=True))
+            sound = (~damaged[samples]).astype(np.uint8)
+        out.append(torch.from_numpy(sound))
+    return out
+
+
+def _targets_that_count(fields, route, flags, group):
+    return counting(fields, exchange(flags, route, group, grad=False))
+
+
+def counting(fields, flags):
+    """bool [items]: of a generator's fields, which were decoded and have 1 in all of their `flags`, uint8 [rows]."""
+    if "item_valid" not in fields:
+        return torch.zeros(0, dtype=torch.bool)
+    rows = np.asarray(fields["item_rows"])
+    sound = np.array([one.all() for one in np.split(np.asarray(flags), np.cumsum(rows)[:-1])], bool).reshape(len(rows))
+    return torch.from_numpy(sound & (np.asarray(fields["item_valid"]) != 0))
 
 
 def row_flags(fields):
@@ -400,10 +463,6 @@ def _route_flags(fields, route, group, local):
     if not route.stays:
         raise ValueError(f"mask_labels: rows of {route} come from other ranks; their flags need the exchange (local=False)")
     return flags[route.source_rows()]
-
-
-def _mask_damaged(microbatch, phase, labels, flags):
-    _mask_samples(microbatch, labels, np.flatnonzero(damaged_samples(microbatch, phase, flags)))
 
 
 def damaged_samples(microbatch, phase, flags):

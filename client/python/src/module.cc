@@ -249,6 +249,20 @@ class PyConsumer {
     return out;
   }
 
+  // {phase: names of the media of its targets}, of generators alone.
+  py::dict Generators() {
+    py::dict out;
+    for (const client::PhaseInfo& phase : Open().phases()) {
+      if (!phase.phase.is_generator()) continue;
+      py::list media;
+      for (Medium medium : kItemMedia) {
+        if (phase.phase.takes(medium)) media.append(std::string(MediumName(medium)));
+      }
+      out[py::str(std::string(PhaseName(phase.phase)))] = py::tuple(media);
+    }
+    return out;
+  }
+
   std::string Sequences() { return Open().sequences(); }
 
   // None: the stream has no end.
@@ -322,6 +336,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("state", &PyConsumer::State)
       .def("stats", &PyConsumer::Stats)
       .def("phases", &PyConsumer::Phases)
+      .def("generators", &PyConsumer::Generators)
       .def("sequences", &PyConsumer::Sequences)
       .def("num_steps", &PyConsumer::NumSteps)
       .def("close", &PyConsumer::Close);
