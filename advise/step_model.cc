@@ -370,7 +370,9 @@ class Step {
 
   size_t WindowOf(const Batches& batches, bool staged) const {
     if (!IsLlm(batches) && PassesOf(batches) <= 1) return 1;  // no backward
-    if (!IsLlm(batches) && IsApart(batches) && InPipeline(batches)) return pipeline_.num_stages();
+    // A generator goes back as soon as it has gone forward.
+    if (!IsLlm(batches) && IsApart(batches) && InPipeline(batches))
+      return pipeline_.IsTail(*EncoderOf(batches)) ? 1 : pipeline_.num_stages();
     return staged ? job_.pipeline_stages : IsLlm(batches) ? 1 : plan_.num_microbatches;
   }
   // Weights that are not trained have neither gradients nor an optimizer's states.

@@ -19,6 +19,8 @@ PhaseModel Llm(double parameters, uint32_t layers, uint32_t hidden, uint32_t hea
 PhaseModel Vision(double parameters, uint32_t layers, uint32_t hidden, uint32_t window = 0) {
   return {*PhaseOfImpliedMedia("vision"), parameters, layers, hidden, /*causal=*/false, window};
 }
+// Stable Diffusion 2.1, by its U-Net: 16 transformer blocks, most parameters at a width of 1280.
+PhaseModel Generator() { return {ImpliedGenerator(), 0.87e9, 16, 1280, /*causal=*/false}; }
 PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
   return {*PhaseOfImpliedMedia("audio"), parameters, layers, hidden, /*causal=*/false};
 }
@@ -27,8 +29,8 @@ PhaseModel Audio(double parameters, uint32_t layers, uint32_t hidden) {
 constexpr uint32_t kTile = 1024;
 
 // Layers and widths are those that the papers print. Where a paper names an encoder without its sizes, the
-// sizes are those of the published encoder: ViT-Huge (DistTrain), InternViT-6B (OmniBal). DistTrain's
-// generator is left out, because the planner has no such phase.
+// sizes are those of the published encoder: ViT-Huge (DistTrain), InternViT-6B (OmniBal). Likewise for DistTrain's
+// generator, whose text conditioning is left out.
 const std::vector<TrainingModel>& Models() {
   static const std::vector<TrainingModel> models = {
       {"mllm-10b",
@@ -40,9 +42,13 @@ const std::vector<TrainingModel>& Models() {
       {"mllm-84b",
        "OrchMLLM, table 1: MLLM-84B",
        {Llm(72e9, 80, 8192), Vision(6e9, 45, 3200), Audio(6e9, 48, 3072)}},
-      {"mllm-9b", "DistTrain, table 2: MLLM-9B", {Llm(7e9, 32, 4096), Vision(0.63e9, 32, 1280)}},
-      {"mllm-15b", "DistTrain, table 2: MLLM-15B", {Llm(13e9, 40, 5120), Vision(0.63e9, 32, 1280)}},
-      {"mllm-72b", "DistTrain, table 2: MLLM-72B", {Llm(70e9, 80, 8192), Vision(0.63e9, 32, 1280)}},
+      {"mllm-9b", "DistTrain, table 2: MLLM-9B", {Llm(7e9, 32, 4096), Vision(0.63e9, 32, 1280), Generator()}},
+      {"mllm-15b",
+       "DistTrain, table 2: MLLM-15B",
+       {Llm(13e9, 40, 5120), Vision(0.63e9, 32, 1280), Generator()}},
+      {"mllm-72b",
+       "DistTrain, table 2: MLLM-72B",
+       {Llm(70e9, 80, 8192), Vision(0.63e9, 32, 1280), Generator()}},
       {"internvl-6+20b", "OmniBal: InternVL-Chat-1.5", {Llm(20e9, 48, 6144), Vision(6e9, 45, 3200, kTile)}},
       {"internvl-6+34b",
        "OmniBal: InternVL-Chat-1.5-Plus",
@@ -65,7 +71,8 @@ const PhaseModel* TrainingModel::phase(const Phase& phase) const {
   }
   for (const PhaseModel& model : phases) {
     for (Medium medium : kItemMedia) {
-      if (phase.encodes(medium) && model.phase.encodes(medium)) return &model;
+      const bool same_kind = phase.is_generator() == model.phase.is_generator();
+      if (same_kind && phase.takes(medium) && model.phase.takes(medium)) return &model;
     }
   }
   return nullptr;

@@ -47,8 +47,8 @@ struct TrainingModel {
   std::string source;  // the model's name in the paper, and the place
   std::vector<PhaseModel> phases;
 
-  // The phase of that name; else, for a further encoder, the one that encodes one of its media, so that it
-  // counts as large. Null: the model has neither.
+  // The phase of that name; else, for a further encoder or generator, one of its kind that takes one of its media, so
+  // that it counts as large. Null: the model has neither.
   const PhaseModel* phase(const Phase& phase) const;
 };
 

@@ -90,7 +90,8 @@ class Reader {
       if (Find(node, key) == nullptr)
         return file_.Error(line, absl::StrCat(what, ": ", key, " is missing; write it"));
     }
-    PhaseModel phase{.phase = PhaseOfImpliedMedia(name).value_or(Phase(name))};
+    const Phase other = name == ImpliedGenerator().name() ? ImpliedGenerator() : Phase(name);
+    PhaseModel phase{.phase = PhaseOfImpliedMedia(name).value_or(other)};
     phase.causal = phase.phase == Phase::kLlm;
     EVENKEEL_ASSIGN_OR_RETURN(phase.parameters, Positive(node, what, "parameters", 0));
     EVENKEEL_ASSIGN_OR_RETURN(phase.active_parameters, Positive(node, what, "active_parameters", 0));

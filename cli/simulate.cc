@@ -87,7 +87,9 @@ void AddPhases(const SimulateArguments& arguments, const LengthTrace& trace, con
     spec.phase = phase;
     const bool apart = phase != Phase::kLlm && arguments.encoder_ranks > 0;
     const uint32_t ranks = apart ? arguments.encoder_ranks : arguments.ranks;
-    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(apart ? arguments.ranks + r : r);
+    // A generator, which comes after the llm, shares no rank with the encoders, which come before it.
+    const uint32_t first = arguments.ranks + (phase.is_generator() ? arguments.encoder_ranks : 0);
+    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(apart ? first + r : r);
     if (std::find(padded.begin(), padded.end(), phase) != padded.end()) spec.batching = Batching::kPadded;
     if (arguments.pipeline_stages > 1 || arguments.encoder_ranks > 0) spec.runs = Runs::kOncePerMicrobatch;
   }
@@ -307,7 +309,8 @@ void AddSimulateCommand(CLI::App& app, int* exit_code) {
                  ->check(CLI::Range(1, 1 << 20)));
   with_trace(command
                  ->add_option("--encoder-ranks", arguments->encoder_ranks,
-                              "Ranks of their own for the encoders, once per microbatch; 0: those of the llm")
+                              "Ranks of their own for the encoders, and as many for a generator, once per "
+                              "microbatch; 0: those of the llm")
                  ->check(CLI::Range(0, 1 << 20)));
   with_trace(command->add_option("--per-rank", arguments->per_rank, "Samples per rank (60)")
                  ->check(CLI::Range(1, 1 << 20)));

@@ -11,6 +11,13 @@
 
 namespace evenkeel {
 
+// A generator of images, as problems, traces and models of time have it under this name. A job says so itself.
+constexpr Phase ImpliedGenerator() {
+  Phase phase("generator", 3, {Medium::kImage});
+  phase.BecomeGenerator();
+  return phase;
+}
+
 // The phase with these media, numbered as in a job that has no further phases; nullopt: the name implies
 // none.
 constexpr std::optional<Phase> PhaseOfImpliedMedia(std::string_view name) {

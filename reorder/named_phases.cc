@@ -38,7 +38,9 @@ absl::StatusOr<std::vector<Phase>> NamedPhases(std::span<const std::string> name
   for (const std::string& name : names) {
     EVENKEEL_RETURN_IF_ERROR(CheckPhaseName(name));
     const std::optional<Phase> implied = PhaseOfImpliedMedia(name);
-    phases.push_back(implied.value_or(Phase(name, 0, {Medium::kImage})));
+    const Phase generator = ImpliedGenerator();
+    phases.push_back(
+        implied.value_or(name == generator.name() ? generator : Phase(name, 0, {Medium::kImage})));
     if (implied.has_value()) numbered.push_back(*implied);
   }
   for (Phase& phase : phases) {

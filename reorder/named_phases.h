@@ -1,7 +1,7 @@
 // The phases of problems and traces of lengths, which name them and have no job.
 //
-// The name `llm` is the llm; `vision` and `audio` imply their media, as in a job; every other name is an
-// encoder of images. Numbers decide ties between phases, so they depend on the names and their order alone.
+// The name `llm` is the llm; `vision` and `audio` imply their media, as in a job; `generator` is a generator of
+// images; every other name is an encoder of images. Numbers decide ties between phases, so they depend on the names and their order alone.
 // Example:
 //     const auto phases = NamedPhases(std::vector<std::string>{"llm", "vision", "tower"});
 //     (*phases)[2].encodes(Medium::kImage);  // true

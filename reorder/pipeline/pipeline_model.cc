@@ -42,7 +42,7 @@ PipelineModel::PipelineModel(const Job& job, const PhaseSpec& llm, std::span<con
                              double recompute)
     : job_(job), recompute_(recompute), schedule_(ScheduleOf(job)) {
   trains_encoder_ = std::any_of(encoders.begin(), encoders.end(), [&](const PhaseSpec* encoder) {
-    return !job.pipeline.PassOf(encoder->phase.name()).frozen;
+    return !encoder->phase.is_generator() && !job.pipeline.PassOf(encoder->phase.name()).frozen;
   });
   columns_.push_back(ColumnOf(llm));
   AddEncoders(encoders, llm);
@@ -51,50 +51,61 @@ PipelineModel::PipelineModel(const Job& job, const PhaseSpec& llm, std::span<con
   if (is_given) AddChunks(encoders);
   const uint32_t body_stages = is_given ? job.pipeline.stages : job.pipeline_stages;
   body_chunks_ = body_stages * job.virtual_stages;
-  stages_ = body_stages + (has_lead_ ? 1 : 0);
-  line_.push_back(0);  // the llm comes after its encoders
+  stages_ = body_stages + (has_lead_ ? 1 : 0) + (has_tail_ ? 1 : 0);
 }
 
 PipelineModel::Column PipelineModel::ColumnOf(const PhaseSpec& phase) const {
   const PassSpec pass = job_.pipeline.PassOf(phase.phase.name());
   Column column{.forward = pass.forward, .backward = pass.backward};
-  if (pass.frozen) column.backward = phase.phase == Phase::kLlm && trains_encoder_ ? pass.backward / 2 : 0;
+  const bool trains_llm = !job_.pipeline.PassOf(Phase::kLlm.name()).frozen;
+  const bool trains_before = (phase.phase == Phase::kLlm && trains_encoder_) ||
+                             (phase.phase.is_generator() && (trains_encoder_ || trains_llm));
+  if (pass.frozen) column.backward = trains_before ? pass.backward / 2 : 0;
   if (column.backward > 0) column.backward += recompute_;
   return column;
 }
 
 void PipelineModel::AddEncoders(std::span<const PhaseSpec* const> encoders, const PhaseSpec& llm) {
   std::optional<uint32_t> merged;  // without a section the encoders on the llm's ranks are one
+  std::vector<uint32_t> after;     // columns that come after the llm's
   for (const PhaseSpec* encoder : encoders) {
     Column column = ColumnOf(*encoder);
+    const bool is_generator = encoder->phase.is_generator();
     column.is_apart = job_.pipeline.given && AreApart(*encoder, llm);
     const bool in_chunk = IsInAChunk(job_.pipeline, *encoder);
-    column.is_lead = column.is_apart && !in_chunk;
+    const bool is_end = column.is_apart && !in_chunk;
+    column.is_lead = is_end && !is_generator;
+    column.is_tail = is_end && is_generator;
     of_encoder_.push_back(column);
     column_of_.emplace_back();
     if (!IsInPipeline(*encoder)) continue;
-    if (column.is_lead && schedule_ == PipelineSchedule::kInterleaved1F1B) continue;
-    const bool is_cut = !column.is_lead && !in_chunk;
-    if (is_cut && !job_.pipeline.given && merged.has_value()) {
+    if (is_end && schedule_ == PipelineSchedule::kInterleaved1F1B) continue;
+    const bool is_cut = !is_end && !in_chunk;
+    if (is_cut && !is_generator && !job_.pipeline.given && merged.has_value()) {
       column_of_.back() = merged;
       continue;
     }
     column_of_.back() = num_columns();
-    if (is_cut) line_.push_back(num_columns());
-    if (is_cut) merged = num_columns();
+    if (is_cut) (is_generator ? after : line_).push_back(num_columns());
+    if (is_cut && !is_generator) merged = num_columns();
     has_lead_ = has_lead_ || column.is_lead;
+    has_tail_ = has_tail_ || column.is_tail;
     columns_.push_back(column);
   }
+  line_.push_back(0);  // the llm comes after its encoders
+  line_.insert(line_.end(), after.begin(), after.end());
 }
 
-// Two lead encoders are of one unit where they have a rank in common.
+// Two lead encoders are of one unit where they have a rank in common; so are two generators after the llm.
 void PipelineModel::FindUnits(std::span<const PhaseSpec* const> encoders) {
   for (size_t e = 0; e < encoders.size(); ++e) {
-    if (!IsLead(e)) continue;
+    if (!IsLead(e) && !IsTail(e)) continue;
     Column& column = columns_[*column_of_[e]];
     column.unit = static_cast<uint32_t>(e);
     for (size_t before = 0; before < e; ++before) {
-      if (!IsLead(before) || AreApart(*encoders[before], *encoders[e])) continue;
+      if (IsLead(before) != IsLead(e) || IsTail(before) != IsTail(e) ||
+          AreApart(*encoders[before], *encoders[e]))
+        continue;
       column.unit = columns_[*column_of_[before]].unit;
       break;
     }
@@ -135,15 +146,18 @@ std::vector<PipelineModel::Chunk> PipelineModel::CutEvenly(std::span<const std::
   return chunks;
 }
 
-std::pair<double, double> PipelineModel::LeadTimes(std::span<const std::vector<double>> costs,
-                                                   size_t microbatch) const {
+std::pair<double, double> PipelineModel::EndTimes(End end, std::span<const std::vector<double>> costs,
+                                                  size_t microbatch) const {
+  const auto is_there = [end](const Column& column) {
+    return end == End::kLead ? column.is_lead : column.is_tail;
+  };
   std::pair<double, double> longest;
   for (const Column& unit : columns_) {
-    if (!unit.is_lead) continue;
+    if (!is_there(unit)) continue;
     double forward = 0, backward = 0;
     for (uint32_t c = 0; c < num_columns(); ++c) {
       const Column& column = columns_[c];
-      if (!column.is_lead || column.unit != unit.unit) continue;
+      if (!is_there(column) || column.unit != unit.unit) continue;
       const double time = column.forward * costs[c][microbatch];
       forward += time;
       backward += column.backward * time;
@@ -163,12 +177,13 @@ PipelineProblem PipelineModel::Problem(std::span<const std::vector<double>> cost
   const size_t microbatches = costs[0].size();
   problem.forward.reserve(microbatches * problem.num_chunks());
   problem.backward.reserve(microbatches * problem.num_chunks());
+  const auto add_end = [&](End end, size_t m) {
+    const auto [forward, backward] = EndTimes(end, costs, m);
+    problem.forward.push_back(forward);
+    problem.backward.push_back(backward);
+  };
   for (size_t m = 0; m < microbatches; ++m) {
-    if (has_lead_) {
-      const auto [forward, backward] = LeadTimes(costs, m);
-      problem.forward.push_back(forward);
-      problem.backward.push_back(backward);
-    }
+    if (has_lead_) add_end(End::kLead, m);
     for (const Chunk& chunk : chunks) {
       double forward = 0, backward = 0;
       for (const Share& part : chunk) {
@@ -179,6 +194,7 @@ PipelineProblem PipelineModel::Problem(std::span<const std::vector<double>> cost
       problem.forward.push_back(forward);
       problem.backward.push_back(backward);
     }
+    if (has_tail_) add_end(End::kTail, m);
   }
   return problem;
 }

@@ -13,8 +13,10 @@
 // - Encoders on ranks of their own that are in no chunk are a stage before the others. Several with common ranks add up;
 //   otherwise they work at the same time, and the slower one counts. An interleaved schedule has no such stage: these
 //   encoders count as hidden by the llm there.
+// - Generators come after the llm: on ranks of their own they are likewise a stage after the others.
 // - A phase's forward takes its cost times its factor, its backward a multiple of its forward. A frozen encoder has no
-//   backward. A frozen llm has half of one, for the gradients of its inputs, unless all encoders are frozen.
+//   backward. A frozen llm has half of one, for the gradients of its inputs, unless all encoders are frozen. A frozen
+//   generator has half of one, unless everything before it is frozen, too.
 //
 // Thread safety: immutable after construction.
 #pragma once
@@ -47,6 +49,8 @@ class PipelineModel {
   bool HasShared() const;
   // Whether the encoder has a stage of its own before the chunks of the llm's ranks.
   bool IsLead(size_t e) const { return column_of_[e].has_value() && columns_[*column_of_[e]].is_lead; }
+  // Whether it is a generator with a stage of its own after them.
+  bool IsTail(size_t e) const { return column_of_[e].has_value() && columns_[*column_of_[e]].is_tail; }
 
   // The pipeline of one llm rank. `costs`: [columns][microbatches], in the job's units, without the factors.
   PipelineProblem Problem(std::span<const std::vector<double>> costs) const;
@@ -59,7 +63,8 @@ class PipelineModel {
     double backward = 0;  // times the forward
     bool is_apart = false;
     bool is_lead = false;
-    uint32_t unit = 0;  // lead columns of one unit share ranks
+    bool is_tail = false;
+    uint32_t unit = 0;  // lead columns of one unit share ranks, and so do tail columns
   };
   struct Share {
     uint32_t column = 0;
@@ -72,16 +77,19 @@ class PipelineModel {
   void FindUnits(std::span<const PhaseSpec* const> encoders);
   void AddChunks(std::span<const PhaseSpec* const> encoders);
   std::vector<Chunk> CutEvenly(std::span<const std::vector<double>> costs) const;
-  // The time of the stage before the chunks.
-  std::pair<double, double> LeadTimes(std::span<const std::vector<double>> costs, size_t microbatch) const;
+  // The time of the stage before the chunks or, with kTail, after them.
+  enum class End { kLead, kTail };
+  std::pair<double, double> EndTimes(End end, std::span<const std::vector<double>> costs,
+                                     size_t microbatch) const;
 
   const Job& job_;
   const double recompute_;
   bool trains_encoder_ = false;
   bool has_lead_ = false;
+  bool has_tail_ = false;
   PipelineSchedule schedule_ = PipelineSchedule::k1F1B;
   uint32_t stages_ = 1;
-  uint32_t body_chunks_ = 1;                        // without the stage before them
+  uint32_t body_chunks_ = 1;                        // without the stages before and after them
   std::vector<Column> columns_;                     // the llm's first
   std::vector<std::optional<uint32_t>> column_of_;  // [encoders]
   std::vector<Column> of_encoder_;                  // [encoders] factors, also outside the pipeline

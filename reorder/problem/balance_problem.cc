@@ -222,7 +222,9 @@ absl::StatusOr<BalanceOutcome> PlanBalance(const BalanceInput& input) {
   const PlanOptions options{.llm_rank = input.llm_rank, .methods = &outcome.methods};
   DummyItems dummies;  // of no length
   for (const PhaseSpec& spec : outcome.job.phases) {
-    if (!spec.phase.encodes(Medium::kImage)) dummies[spec.phase.number()].medium = Medium::kAudio;
+    SampleItem& dummy = dummies[spec.phase.number()];
+    if (!spec.phase.takes(Medium::kImage)) dummy.medium = Medium::kAudio;
+    if (spec.phase.is_generator()) dummy.tower = kTargetTower;
   }
   EVENKEEL_ASSIGN_OR_RETURN(outcome.plan, MakePlan(outcome.job, input.step, dummies, options));
   return outcome;

@@ -216,6 +216,53 @@ TEST(StepModel, AnEvenStepKeepsNobodyWaiting) {
   EXPECT_NEAR(figures.iteration_seconds, 3 * flops / 989e12, 1e-9);
 }
 
+// DistTrain's third unit: it works after the llm, on the llm's ranks or as the last stage of a pipeline.
+TEST(StepModel, AGeneratorCountsWhereverItRuns) {
+  Job job = MakeJob({.model = "mllm-9b", .ranks = 2, .per_rank = 4, .has_audio = false});
+  Phase draw("draw", 2, {Medium::kImage});
+  draw.BecomeGenerator();
+  const TrainingModel& model = *FindTrainingModel("mllm-9b");
+  EXPECT_EQ(model.phase(draw)->parameters, 0.87e9);
+  EXPECT_EQ(model.phase(kVisionPhase)->parameters, 0.63e9);
+  std::vector<SampleLengths> alike(8, {.llm_length = 1000, .items = {{Medium::kImage, {800, 800, 200}}}});
+  const auto figures = [&](const Job& with) {
+    const auto plan = PlanByPolicy(*FindPolicy("disttrain"), with, StepOf(alike, 0, 8), {});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *ModelStep(*WithCostsOf(model, with), *plan, model, {.recompute = false});
+  };
+  const double before = figures(job).iteration_seconds;
+  job.phases.push_back({.phase = draw, .ranks = {0, 1}});
+  for (SampleLengths& sample : alike)
+    sample.items.push_back({Medium::kImage, {1000, 1000, 250}, kTargetTower});
+  const double flops = 2 * 0.87e9 * 1000 + 4.0 * 16 * 1280 * 1e6;
+  EXPECT_NEAR(figures(job).iteration_seconds, before + 3 * 4 * flops / 989e12, 1e-9);
+  // Apart: three stages; the generator's ranks are GPUs of their own.
+  job.pipeline_stages = 1;
+  job.pipeline.given = true;
+  job.microbatch.capacity_tokens = 1000;
+  for (PhaseSpec& spec : job.phases) spec.runs = Runs::kOncePerMicrobatch;
+  job.phases[1].ranks = {10, 11};
+  job.phases[2].ranks = {20, 21};
+  const StepFigures apart = figures(job);
+  EXPECT_EQ(apart.gpus, 6);
+  EXPECT_EQ(apart.phases.back().seconds.size(), 2u);
+  EXPECT_GT(apart.exchange_seconds, 0);
+  EXPECT_LT(apart.iteration_seconds, before + 3 * 4 * flops / 989e12);
+}
+
+TEST(StepModel, DistTrainPlacesSamplesByTheirTargetsToo) {
+  Job job = MakeJob({.model = "mllm-9b", .ranks = 2, .per_rank = 2, .has_audio = false});
+  Phase draw("draw", 2, {Medium::kImage});
+  draw.BecomeGenerator();
+  job.phases.push_back({.phase = draw, .ranks = {0, 1}});
+  std::vector<SampleLengths> samples(4, {.llm_length = 1000});
+  for (size_t s : {0, 2}) samples[s].items = {{Medium::kImage, {4000, 4000, 1000}, kTargetTower}};
+  const auto plan = PlanByPolicy(*FindPolicy("disttrain"), job, StepOf(samples, 0, 4), {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_NE(plan->samples[0].place.rank, plan->samples[2].place.rank);
+  EXPECT_EQ(plan->phase(draw)->load_after[0], plan->phase(draw)->load_after[1]);
+}
+
 TEST(StepModel, RefusesAModelWithoutThePhase) {
   const Job job = MakeJob({});
   const Plan plan =

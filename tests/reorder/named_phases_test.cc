@@ -24,6 +24,18 @@ TEST(NamedPhases, HaveTheNumbersAndMediaThatTheirNamesImply) {
   EXPECT_EQ(MediaNames((*phases)[3]), "image,video");
 }
 
+TEST(NamedPhases, AGeneratorTakesTargets) {
+  const auto phases = NamedPhases(std::vector<std::string>{"llm", "generator", "vision"});
+  ASSERT_TRUE(phases.ok()) << phases.status();
+  EXPECT_TRUE((*phases)[1].generates(Medium::kImage));
+  EXPECT_EQ((*phases)[1].number(), 3);
+  const ItemPhases table(*phases);
+  EXPECT_EQ(table.KindOf(1).tower, kTargetTower);
+  EXPECT_EQ(table.Find(table.KindOf(1)), 1u);
+  EXPECT_EQ(table.Find({.medium = Medium::kImage}), 2u);
+  EXPECT_EQ(table.Find({.medium = Medium::kAudio, .tower = kTargetTower}), std::nullopt);
+}
+
 TEST(NamedPhases, HaveDifferentNumbersUpToTheLargestJob) {
   std::vector<std::string> names = {"llm"};
   for (size_t p = 1; p < kMaxPhases; ++p) names.push_back(absl::StrCat("tower", p));

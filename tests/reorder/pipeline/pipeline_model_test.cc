@@ -101,6 +101,25 @@ TEST(PipelineModel, OrdersAnEncoderStageBeforeFourLlmStages) {
   }
 }
 
+TEST(PipelineModel, AGeneratorIsAStageAfterTheLlm) {
+  Job job = MakeJob(1, 1, /*apart=*/true, 2);
+  job.pipeline.given = true;
+  Phase draw("draw", 2, {Medium::kImage});
+  draw.BecomeGenerator();
+  job.phases.push_back(SpecOf(draw, 200, 1));
+  const std::vector<const PhaseSpec*> phases = {&job.phases[1], &job.phases[2]};
+  const std::vector<std::vector<double>> costs = {{8, 6}, {3, 5}, {7, 2}};
+  const auto problem = [&] { return PipelineModel(job, job.phases[0], phases).Problem(costs); };
+  EXPECT_EQ(problem().stages, 4u);
+  EXPECT_EQ(problem().forward, (std::vector<double>{3, 4, 4, 7, 5, 3, 3, 2}));
+  EXPECT_EQ(problem().backward, (std::vector<double>{6, 8, 8, 14, 10, 6, 6, 4}));
+  // Gradients of the rows pass through a generator that is not trained, and through a frozen llm to encoders alone.
+  job.pipeline.passes = {{.phase = "draw", .frozen = true}};
+  EXPECT_EQ(problem().backward, (std::vector<double>{6, 8, 8, 7, 10, 6, 6, 2}));
+  job.pipeline.passes = {{.phase = "llm", .frozen = true}, {.phase = "vision", .frozen = true}};
+  EXPECT_EQ(problem().backward, (std::vector<double>{0, 0, 0, 14, 0, 0, 0, 4}));
+}
+
 TEST(PipelineModel, AnEncoderOnTheRanksOfTheLlmIsOrderedByItsChunks) {
   for (const bool frozen : {false, true}) {
     Job job = MakeJob(1, 1, /*apart=*/false, 5);
