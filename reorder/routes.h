@@ -23,7 +23,8 @@ struct RouteProblem {
   std::span<const uint64_t> encoder_batch_rows;  // [batches] of all items, dummies included
 };
 
-// One route per exchange: one, or one per microbatch. `Route::from` and `to` are left to the caller.
+// One route per exchange: one, or one per microbatch. `Route::from` and `to` are left to the caller. Of a generator, which
+// stands for the encoder here, rows travel the other way: the consumer reads its routes backwards.
 std::vector<Route> ComposeRoutes(const RouteProblem& problem);
 
 }  // namespace evenkeel::reorder
