@@ -55,6 +55,12 @@ uint8_t Job::TowerOf(const Phase& phase, Medium medium) const {
   return tower;
 }
 
+bool Job::IsSharedByGroups(const PhaseSpec& spec) const {
+  if (!groups.given || spec.phase == Phase::kLlm) return groups.given;
+  return spec.runs == Runs::kOncePerMicrobatch && spec.algorithm == "none" &&
+         spec.ranks == phase(Phase::kLlm)->ranks;
+}
+
 std::vector<EncoderSpec> ProcessorSpec::Encoders() const {
   if (!encoders.empty()) return encoders;
   std::vector<EncoderSpec> keyed;

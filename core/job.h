@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/context_groups.h"
 #include "core/digest.h"
 #include "core/mesh.h"
 #include "core/sample_selection.h"
@@ -302,6 +303,7 @@ struct Job {
   uint32_t pipeline_stages = 1;
   uint32_t virtual_stages = 1;
   Sequences sequences = Sequences::kWhole;
+  GroupSpec groups = {};  // of dynamic context parallelism
   // The llm, then encoders of images or videos, then those of audio alone; else in the order of the file. The
   // number of a phase is its place here.
   std::vector<PhaseSpec> phases;
@@ -322,6 +324,9 @@ struct Job {
   uint32_t InterleavedStages() const;
   const PhaseSpec* phase(const Phase& phase) const;         // null where the job has none
   const PhaseSpec* FindPhase(std::string_view name) const;  // likewise
+  // With dynamic groups: whether every member of a group has the phase's items of its microbatch, as it has the sequences,
+  // since they are encoded inside the llm's forward. Otherwise an encoder's rows are sent to the members.
+  bool IsSharedByGroups(const PhaseSpec& spec) const;
   // SampleItem::tower of the phase's items: how many phases before it encode the medium, too; kTargetTower of a generator.
   uint8_t TowerOf(const Phase& phase, Medium medium) const;
   // Of the samples that are drawn.

@@ -167,6 +167,17 @@ CanonicalText StreamText(const Job& job, const Digest& index, const Digest& proc
   return text;
 }
 
+void AddGroups(const GroupSpec& groups, CanonicalText* text) {
+  if (!groups.given) return;
+  text->Add("topology.groups.sizes", std::string_view(absl::StrJoin(groups.sizes, ",")));
+  AddNumber(text, "topology.groups.tokens_per_rank", groups.tokens_per_rank);
+  text->Add("topology.groups.algorithm", std::string_view(groups.algorithm));
+  text->Add("topology.groups.ring", groups.ring);
+  text->Add("topology.groups.ring_between_nodes", groups.ring_between_nodes);
+  text->Add("topology.groups.ring_constant", groups.ring_constant);
+  AddNumber(text, "topology.groups.media_attention", groups.media_attend_fully ? 1 : 0);
+}
+
 CanonicalText LayoutText(const Job& job) {
   CanonicalText text("evenkeel layout");
   AddNumber(&text, "topology.ranks_per_node", job.ranks_per_node);
@@ -181,6 +192,7 @@ CanonicalText LayoutText(const Job& job) {
   text.Add("wire", WireName(job.processor.wire));
   if (job.sequences != Sequences::kWhole) text.Add("topology.sequences", SequencesName(job.sequences));
   AddPipeline(job.pipeline, &text);
+  AddGroups(job.groups, &text);
   return text;
 }
 

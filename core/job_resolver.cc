@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -27,6 +29,10 @@ namespace {
 constexpr uint64_t kMaxSamplesPerStep = 1 << 24;  // positions in a plan are 32 bits wide, items included
 constexpr uint64_t kMaxTokens = 1ull << 40;
 constexpr uint32_t kMaxStages = 4096;
+constexpr uint32_t kMaxAlign = 1 << 16;
+constexpr uint32_t kUsualPool = 64, kMaxPool = 1 << 16;
+constexpr uint32_t kMaxGroupedRanks = 1 << 11;  // what reorder/context_parallel plans for
+constexpr double kMaxRing = 1e12;
 constexpr int kMaxColumns = 64;
 constexpr int kMaxWeightChanges = 256;  // of a job; the sampler keeps half a megabyte for each at most
 constexpr size_t kMaxColumnName = 256;  // bytes
@@ -702,17 +708,104 @@ class Resolver {
     const pb::Topology& in = in_.topology();
     const PhaseSpec& llm = Llm();
     const uint32_t size = llm.mesh.size(MeshAxis::kContext);
+    EVENKEEL_ASSIGN_OR_RETURN(job_.groups.given, Choose("topology.context_parallel", in.context_parallel(),
+                                                        Words<bool>{{"static", false}, {"dynamic", true}}));
+    if (job_.groups.given) {
+      EVENKEEL_RETURN_IF_ERROR(DynamicGroups(in.groups()));
+    } else if (in.has_groups()) {
+      return Error("topology.groups", "belongs to context_parallel: dynamic");
+    }
     for (const auto& [key, given] : {std::pair("topology.context_parallel", !in.context_parallel().empty()),
                                      std::pair("topology.sequences", !in.sequences().empty())}) {
-      if (given && size == 1) return Error(key, "belongs to a mesh of the llm with context above 1");
+      if (given && size == 1 && !job_.groups.given)
+        return Error(key,
+                     "belongs to a mesh of the llm with context above 1, or to context_parallel: dynamic");
     }
-    EVENKEEL_RETURN_IF_ERROR(
-        Choose("topology.context_parallel", in.context_parallel(), Words<bool>{{"static", true}}).status());
     const Words<Sequences> words = {
         {"whole", Sequences::kWhole}, {"zigzag", Sequences::kZigzag}, {"contiguous", Sequences::kContiguous}};
     EVENKEEL_ASSIGN_OR_RETURN(job_.sequences, Choose("topology.sequences", in.sequences(), words));
     if (job_.sequences != Sequences::kWhole && llm.batching != Batching::kPacked) {
       return Error("topology.sequences", "shards are cut of packed sequences; the llm's batching is padded");
+    }
+    return absl::OkStatus();
+  }
+
+  // The groups of context_parallel: dynamic, and what does not go with them.
+  absl::Status DynamicGroups(const pb::ContextGroups& in) {
+    GroupSpec& out = job_.groups;
+    const uint32_t ranks = static_cast<uint32_t>(Llm().ranks.size());
+    EVENKEEL_RETURN_IF_ERROR(AllowsGroups());
+    EVENKEEL_ASSIGN_OR_RETURN(
+        out.powers_of_two,
+        Choose("topology.groups.sizes", in.sizes(), Words<bool>{{"any", false}, {"powers_of_two", true}}));
+    out.max_size = in.max_size();
+    if (out.max_size == 0) out.max_size = out.powers_of_two ? std::bit_floor(ranks) : ranks;
+    if (out.max_size > ranks)
+      return Error("topology.groups.max_size", out.max_size, ", but the llm has ", ranks, " replicas");
+    if (out.powers_of_two && !std::has_single_bit(out.max_size))
+      return Error("topology.groups.max_size", out.max_size, " is not a power of two, as sizes says");
+    out.pool = in.pool() == 0 ? kUsualPool : in.pool();
+    if (out.pool > kMaxPool) return Error("topology.groups.pool", "must be at most ", kMaxPool);
+    if (out.max_size > 1 && ranks / out.max_size > out.pool) {
+      return Error("topology.groups.pool", out.pool, " groups, but there are ", ranks / out.max_size,
+                   " groups of max_size, ", out.max_size, ", alone; raise one of the two");
+    }
+    out.tokens_per_rank = in.tokens_per_rank();
+    if (out.tokens_per_rank == 0 || out.tokens_per_rank > kMaxTokens) {
+      return Error("topology.groups.tokens_per_rank", "must be 1 to ", kMaxTokens,
+                   ": the llm tokens that a rank holds of a microbatch at most");
+    }
+    if (!in.algorithm().empty()) out.algorithm = in.algorithm();  // checked by reorder/
+    EVENKEEL_ASSIGN_OR_RETURN(out.media_attend_fully,
+                              Choose("topology.groups.media_attention", in.media_attention(),
+                                     Words<bool>{{"causal", false}, {"full", true}}));
+    out.ring = in.ring(), out.ring_between_nodes = in.ring_between_nodes(),
+    out.ring_constant = in.ring_constant();
+    for (const auto& [key, value] :
+         {std::pair("ring", out.ring), std::pair("ring_constant", out.ring_constant),
+          std::pair("ring_between_nodes", out.ring_between_nodes)}) {
+      if (!(value >= 0 && value <= kMaxRing))
+        return Error(absl::StrCat("topology.groups.", key), "must be from 0 to ", kMaxRing, ", is ", value);
+    }
+    if (out.ring_between_nodes > 0 && out.ring_between_nodes < out.ring) {
+      return Error("topology.groups.ring_between_nodes", out.ring_between_nodes, " is less than ring, ",
+                   out.ring);
+    }
+    out.sizes = PoolSizes(ranks, out);
+    return absl::OkStatus();
+  }
+
+  // Whether everything else in the job goes with groups that the plan chooses.
+  absl::Status AllowsGroups() const {
+    const std::string_view key = "topology.context_parallel";
+    const PhaseSpec& llm = Llm();
+    const uint32_t ranks = static_cast<uint32_t>(llm.ranks.size());
+    const auto refuse = [&](const auto&... why) { return Error(std::string(key), "dynamic: ", why...); };
+    if (llm.mesh.size(MeshAxis::kContext) > 1)
+      return refuse("groups are made of replicas; leave context out of the llm's mesh");
+    if (job_.pipeline_stages > 1 || job_.pipeline.given)
+      return refuse("not with pipeline stages, whose microbatches are ordered for each replica by itself");
+    if (llm.batching != Batching::kPacked || llm.padded_attention)
+      return refuse("groups share packed sequences; the llm's batching must be packed");
+    if (llm.algorithm != kDefaultAlgorithm || llm.equal_counts || llm.tolerance)
+      return refuse(
+          "topology.groups.algorithm places the samples; leave algorithm, equal_counts and tolerance out of "
+          "the llm");
+    if (job_.batch.pack.bins > 0 || job_.batch.chunk.count > 0)
+      return refuse(
+          "bins and chunks are one microbatch of one rank each; leave batch.pack and batch.chunk out");
+    if (job_.phases_add_up)
+      return refuse("members of a group meet in every microbatch; leave ranks_meet out");
+    if (in_.microbatch().capacity_tokens() != 0 || in_.microbatch().pad_to() != 0)
+      return refuse(
+          "topology.groups.tokens_per_rank bounds a microbatch; leave microbatch.capacity_tokens and pad_to "
+          "out");
+    if (ranks > kMaxGroupedRanks)
+      return refuse("at most ", kMaxGroupedRanks, " replicas; the llm has ", ranks);
+    for (const PhaseSpec& phase : job_.phases) {
+      if (AreApart(phase, llm))
+        return refuse("phase ", std::string(PhaseName(phase.phase)),
+                      " has none of the llm's ranks; encoders must share them");
     }
     return absl::OkStatus();
   }
@@ -1228,8 +1321,15 @@ class Resolver {
   absl::Status Microbatch() {
     const pb::Microbatch& in = in_.microbatch();
     MicrobatchSpec& out = job_.microbatch;
-    const uint32_t shards = ShardsOfDocument();
-    out = {in.capacity_tokens(), in.pad_to(), in.align() == 0 ? shards : in.align(), in.count_multiple()};
+    const uint64_t shards = ShardsOfDocument();
+    if (shards > kMaxAlign) {
+      return Error(
+          "topology.groups", "documents would have to be multiples of ", shards,
+          " tokens, so that groups of all sizes (", absl::StrJoin(job_.groups.sizes, ", "),
+          ") can cut them; set sizes: powers_of_two, a smaller max_size or pool, or sequences: whole");
+    }
+    out = {in.capacity_tokens(), in.pad_to(), in.align() == 0 ? static_cast<uint32_t>(shards) : in.align(),
+           in.count_multiple()};
     if (out.align % shards != 0) {
       return Error("microbatch.align", out.align, " is not a multiple of ", shards,
                    ", into which topology.sequences cuts every document");
@@ -1237,7 +1337,13 @@ class Resolver {
     if (out.capacity_tokens > kMaxTokens || out.pad_to > kMaxTokens) {
       return Error("microbatch", "capacity_tokens and pad_to must be at most ", kMaxTokens);
     }
-    if (out.align > 65536) return Error("microbatch.align", "must be at most 65536, is ", out.align);
+    if (out.align > kMaxAlign)
+      return Error("microbatch.align", "must be at most ", kMaxAlign, ", is ", out.align);
+    if (job_.groups.given && job_.groups.LargestTokens() < out.align) {
+      return Error("topology.groups.tokens_per_rank", "the largest group, of ", job_.groups.max_size,
+                   " ranks, holds ", job_.groups.LargestTokens(), " tokens, fewer than microbatch.align, ",
+                   out.align);
+    }
     if (out.pad_to != 0 && out.pad_to % out.align != 0) {
       return Error("microbatch.pad_to", out.pad_to, " is not a multiple of align, ", out.align);
     }
@@ -1251,10 +1357,17 @@ class Resolver {
     return CountMultiple();
   }
 
-  // Into how many runs of equal length every document is cut for its context group; 1 where it is delivered whole.
-  uint32_t ShardsOfDocument() const {
+  // Into how many runs of equal length every document is cut for its context group; 1 where it is delivered whole. With
+  // dynamic groups a multiple of that for every size; above kMaxAlign: too many.
+  uint64_t ShardsOfDocument() const {
     if (job_.sequences == Sequences::kWhole) return 1;
-    return Llm().mesh.size(MeshAxis::kContext) * (job_.sequences == Sequences::kZigzag ? 2 : 1);
+    const uint64_t chunks = job_.sequences == Sequences::kZigzag ? 2 : 1;
+    if (!job_.groups.given) return Llm().mesh.size(MeshAxis::kContext) * chunks;
+    uint64_t multiple = 1;
+    for (uint32_t size : job_.groups.sizes) {
+      if (multiple <= kMaxAlign) multiple = std::lcm(multiple, uint64_t{size});
+    }
+    return multiple * chunks;
   }
 
   absl::Status CountMultiple() {
@@ -1320,6 +1433,7 @@ class Resolver {
     if (job_.microbatch.capacity_tokens != 0) {
       longest = std::min(longest, job_.microbatch.capacity_tokens / align * align);
     }
+    if (job_.groups.given) longest = std::min(longest, job_.groups.LargestTokens() / align * align);
     if (job_.batch.llm_tokens != 0) longest = std::min(longest, job_.batch.llm_tokens);
     const uint64_t of_bin = job_.batch.pack.CapacityOf(Phase::kLlm.name());
     if (of_bin != 0) longest = std::min(longest, of_bin);

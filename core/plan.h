@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/context_groups.h"
 #include "core/job.h"
 #include "core/words.h"
 
@@ -108,9 +109,16 @@ struct Plan {
   std::vector<PlannedItem> items;      // samples' items first, in order; then dummies
   std::vector<PhasePlan> phases;       // in the order of the job's phases
   std::vector<Route> routes;           // by phase, then microbatch
+  // [llm ranks * num_microbatches] With dynamic context parallelism, the group in which a rank runs a microbatch; else
+  // empty. The samples of a group are placed on its first rank, and the batches of its other ranks are empty.
+  std::vector<RankGroup> groups = {};
 
   const PhasePlan* phase(const Phase& phase) const;
   const Route* route(const Phase& from, uint32_t microbatch) const;
+  // The llm rank whose batch `rank` runs: the first of its group.
+  uint32_t FirstOfGroup(uint32_t rank, uint32_t microbatch) const {
+    return groups.empty() ? rank : groups[rank * size_t{num_microbatches} + microbatch].first;
+  }
 };
 
 // A part of a text that is cut: some of its tokens, from one on.

@@ -32,6 +32,7 @@ void Record(const BatchCosts& before, const BatchCosts& after, PhasePlan& plan) 
 }  // namespace
 
 uint64_t CapacityTokens(const Job& job) {
+  if (job.groups.given) return job.groups.LargestTokens();
   const uint64_t capacity = job.microbatch.capacity_tokens, pad_to = job.microbatch.pad_to;
   if (capacity == 0 || pad_to == 0) return std::max(capacity, pad_to);
   return std::min(capacity, pad_to);

@@ -63,8 +63,9 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan) {
   phase_plan.order = std::move(batches.order);
 }
 
-std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, uint32_t min_items,
-                              uint32_t first_dummy, EncoderUnits& units, PhasePlan& phase_plan) {
+std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, const GroupsOfRoute& groups,
+                              uint32_t min_items, uint32_t first_dummy, EncoderUnits& units,
+                              PhasePlan& phase_plan) {
   const uint32_t llm_microbatches = llm_plan.num_microbatches, microbatches = phase_plan.num_microbatches;
   const size_t num_batches = phase_plan.ranks.size() * microbatches;
   std::vector<uint32_t> batch(units.item.size());
@@ -110,7 +111,8 @@ std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, ui
                         .encoder_batch = batch,
                         .first_row = first_row,
                         .rows = units.rows,
-                        .encoder_batch_rows = batch_rows});
+                        .encoder_batch_rows = batch_rows,
+                        .groups = groups});
 }
 
 }  // namespace evenkeel::reorder

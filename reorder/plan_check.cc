@@ -30,6 +30,7 @@ class Checker {
   absl::Status Run() {
     EVENKEEL_RETURN_IF_ERROR(CheckSamples());
     EVENKEEL_RETURN_IF_ERROR(CheckItems());
+    EVENKEEL_RETURN_IF_ERROR(CheckGroups());
     EVENKEEL_RETURN_IF_ERROR(CheckPhases());
     EVENKEEL_RETURN_IF_ERROR(CheckBins());
     return CheckRoutes();
@@ -104,6 +105,68 @@ class Checker {
         return Broken("bin ", b, " shares its microbatch");
     }
     return absl::OkStatus();
+  }
+
+  // In every microbatch the groups are of the job's pool and share out the ranks, and samples are on first ranks, within what
+  // the group holds.
+  absl::Status CheckGroups() const {
+    const size_t ranks = job_.phase(Phase::kLlm)->ranks.size(), microbatches = plan_.num_microbatches;
+    if (plan_.groups.size() != (job_.groups.given ? ranks * microbatches : 0)) {
+      return Broken(plan_.groups.size(), " groups");
+    }
+    for (size_t r = 0; r < ranks && job_.groups.given; ++r) {
+      for (size_t m = 0; m < microbatches; ++m) {
+        const RankGroup& group = plan_.groups[r * microbatches + m];
+        const bool is_in_it = group.size > 0 && group.first <= r && r - group.first < group.size;
+        if (!is_in_it || group.size > ranks - group.first) return Broken("rank ", r, " is not in its group");
+        const std::vector<uint32_t>& sizes = job_.groups.sizes;
+        if (!std::binary_search(sizes.begin(), sizes.end(), group.size) || group.first % group.size != 0) {
+          return Broken("ranks ", group.first, "+", group.size, " are no group of the pool");
+        }
+        if (!(plan_.groups[group.first * microbatches + m] == group)) {
+          return Broken("rank ", r, " and the first rank of its group are in two groups");
+        }
+      }
+    }
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> held;
+    for (size_t s = 0; s < plan_.samples.size() && job_.groups.given; ++s) {
+      const Place& place = plan_.samples[s].place;
+      if (place.rank >= ranks || place.microbatch >= microbatches)
+        return Broken("sample ", s, " has no such place");
+      const RankGroup& group = plan_.groups[place.rank * microbatches + place.microbatch];
+      if (group.first != place.rank) return Broken("sample ", s, " is not on the first rank of its group");
+      uint64_t& tokens = held[{place.rank, place.microbatch}];
+      tokens += plan_.samples[s].llm_length;
+      if (tokens > group.size * job_.groups.tokens_per_rank) {
+        return Broken("a group of ", group.size, " ranks has ", tokens, " tokens");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Of the llm in groups: every member has its share of the group's cost and tokens.
+  absl::Status CheckGroupLoads(const PhaseSpec& spec, const PhasePlan& phase) const {
+    uint64_t sum = 0, all = 0;
+    for (const PlannedSample& sample : plan_.samples) all += sample.llm_length;
+    for (uint32_t r = 0; r < phase.ranks.size(); ++r) {
+      double load = 0, tokens = 0;
+      for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
+        const RankGroup& group = plan_.groups[r * size_t{phase.num_microbatches} + m];
+        const size_t b = group.first * size_t{phase.num_microbatches} + m;
+        for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
+          const auto length = static_cast<double>(TokensOf(phase.phase, phase.order[at]));
+          load += Clean(spec.cost(length)) / group.size;
+          tokens += length / group.size;
+        }
+      }
+      if (!(std::abs(phase.load_after[r] - load) <= 1e-9 * load))
+        return Broken("rank ", r, " has load ", load);
+      if (!(std::abs(static_cast<double>(phase.tokens_after[r]) - tokens) <= phase.num_microbatches)) {
+        return Broken("rank ", r, " has ", tokens, " tokens, not as stated");
+      }
+      sum += phase.tokens_after[r];
+    }
+    return sum == all ? absl::OkStatus() : Broken("the shares of tokens do not add up");
   }
 
   // Of the job's phases that encode the medium, the one of the item's tower; a dummy may be of any.
@@ -217,8 +280,10 @@ class Checker {
       return Broken("loads and tokens are not one per rank");
     }
     const bool padded_attention = spec.padded_attention && spec.batching == Batching::kPacked;
+    const bool is_grouped = spec.phase == Phase::kLlm && job_.groups.given;
     uint64_t before = 0, after = 0;
     for (size_t r = 0; r < ranks; ++r) {
+      after += phase.tokens_before[r];
       double load = 0;
       uint64_t tokens = 0;
       for (uint32_t m = 0; m < phase.num_microbatches; ++m) {
@@ -254,14 +319,14 @@ class Checker {
         load += is_packed ? sum : count * heaviest;
         if (padded_attention) load += count * attention;
       }
+      if (is_grouped) continue;
       if (phase.tokens_after[r] != tokens)
         return Broken("rank ", r, " has ", tokens, " tokens, not as stated");
       if (!(std::abs(phase.load_after[r] - load) <= 1e-9 * load))
         return Broken("rank ", r, " has load ", load);
-      after += phase.tokens_before[r];
     }
     if (before != after) return Broken("tokens before balancing do not add up");
-    return absl::OkStatus();
+    return is_grouped ? CheckGroupLoads(spec, phase) : absl::OkStatus();
   }
 
   // Tokens that a batch of the llm may have.
@@ -316,7 +381,9 @@ class Checker {
       const RankRoute& mine = route.per_rank[g];
       uint64_t rows_in = 0, rows_out = 0;
       if (auto it = encoder_of.find(route.ranks[g]); it != encoder_of.end()) {
-        rows_in = LayOutOutput(encoder, it->second, route.microbatch, outputs[g]);
+        const bool is_shared = job_.IsSharedByGroups(*job_.phase(encoder.phase));
+        const uint32_t rank = is_shared ? plan_.FirstOfGroup(it->second, route.microbatch) : it->second;
+        rows_in = LayOutOutput(encoder, rank, route.microbatch, outputs[g]);
       }
       std::vector<uint64_t> offsets(plan_.num_microbatches + 1, 0);
       if (auto it = llm_of.find(route.ranks[g]); it != llm_of.end()) {
@@ -364,7 +431,7 @@ class Checker {
                        Buffer& buffer, std::vector<uint64_t>& offsets) const {
     uint64_t row = 0;
     for (uint32_t m = 0; m < llm.num_microbatches; ++m) {
-      const size_t b = rank * size_t{llm.num_microbatches} + m;
+      const size_t b = plan_.FirstOfGroup(rank, m) * size_t{llm.num_microbatches} + m;
       for (uint32_t at = llm.begin[b]; (all || m == exchange) && at < llm.begin[b + 1]; ++at) {
         const PlannedSample& sample = plan_.samples[llm.order[at]];
         for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {

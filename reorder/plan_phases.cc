@@ -18,6 +18,7 @@
 #include "reorder/microbatch/microbatches.h"
 #include "reorder/pipeline/pipeline_order.h"
 #include "reorder/pipeline/step_time.h"
+#include "reorder/step_groups.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -123,7 +124,9 @@ class PhasesPlanner {
     EVENKEEL_RETURN_IF_ERROR(CheckSums());
     EVENKEEL_RETURN_IF_ERROR(CheckBins());
     FillCosts();
-    if (IsPacked()) {
+    if (IsGrouped()) {
+      EVENKEEL_RETURN_IF_ERROR(PlaceInGroups());
+    } else if (IsPacked()) {
       PlaceBins();
     } else {
       PlaceSamples();
@@ -150,6 +153,24 @@ class PhasesPlanner {
   bool RunsPerMicrobatch(size_t e) const { return layout_.encoders[e]->runs == Runs::kOncePerMicrobatch; }
 
   bool IsPacked() const { return !llm_.bin_begin.empty(); }
+
+  bool IsGrouped() const { return job_.groups.given; }
+
+  // Every wave of groups is a microbatch; a group's samples are on its first rank.
+  absl::Status PlaceInGroups() {
+    if (IsPacked() || !options_.llm_rank.empty() || options_.microbatches_in_order) {
+      return absl::InvalidArgumentError(
+          "topology.context_parallel: dynamic places the samples itself; bins, a given placement and "
+          "microbatches in "
+          "order need static groups");
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(StepGroups step, PlanStepGroups(job_, layout_, llm_, encoders_));
+    planned_.num_microbatches = step.num_microbatches;
+    planned_.groups = std::move(step.groups);
+    llm_.rank = std::move(step.rank);
+    llm_.microbatch = std::move(step.microbatch);
+    return absl::OkStatus();
+  }
 
   absl::Status CheckBins() const {
     if (!IsPacked()) return absl::OkStatus();
@@ -279,7 +300,7 @@ class PhasesPlanner {
   // Microbatches, their order, and the ranks of the items.
   absl::Status FillMicrobatches(Level level) {
     for (uint32_t least = 1; least > 0;) {
-      if (!IsPacked()) Split(level, least);
+      if (!IsPacked() && !IsGrouped()) Split(level, least);
       EVENKEEL_RETURN_IF_ERROR(Order());
       for (size_t e = 0; e < encoders_.size(); ++e) PlaceItems(e);
       EVENKEEL_ASSIGN_OR_RETURN(least, MicrobatchesThatCapacitiesTake());
@@ -476,7 +497,7 @@ class PhasesPlanner {
       if (spec.capacity == 0) continue;
       const uint32_t most_samples = MostSamplesOfARank();
       const bool may_grow = RunsPerMicrobatch(e) && !options_.microbatches_in_order && !IsPacked() &&
-                            planned_.num_microbatches < most_samples;
+                            !IsGrouped() && planned_.num_microbatches < most_samples;
       for (const std::vector<uint32_t>& items : ExchangesOf(e)) {
         std::vector<uint32_t> length, rank, sample;
         for (uint32_t i : items) {
@@ -547,11 +568,13 @@ class PhasesPlanner {
       PhasePlan& encoder = planned_.encoders.emplace_back();
       encoder.ranks = spec.ranks;
       encoder.num_microbatches = RunsPerMicrobatch(e) ? planned_.num_microbatches : 1;
-      planned_.routes.push_back(OrderItems(llm_, planned_.llm, spec.min_items,
+      const GroupsOfRoute groups{planned_.groups, job_.IsSharedByGroups(spec)};
+      planned_.routes.push_back(OrderItems(llm_, planned_.llm, groups, spec.min_items,
                                            static_cast<uint32_t>(next_number), encoders_[e], encoder));
       next_number += encoders_[e].dummies.size();
     }
     MeasureLoads(job_, layout_, llm_, encoders_, planned_.llm, planned_.encoders);
+    if (IsGrouped()) MeasureGroupLoads(layout_.llm->cost, llm_, planned_.groups, planned_.llm);
   }
 
   const Job& job_;

@@ -32,6 +32,7 @@ struct PlannedPhases {
   PhasePlan llm;
   std::vector<PhasePlan> encoders;         // in the order of the layout
   std::vector<std::vector<Route>> routes;  // of every encoder, one per exchange
+  std::vector<RankGroup> groups = {};      // as Plan::groups
 };
 
 // InvalidArgument: the phase has an option that its algorithm does not support. The algorithm must exist.

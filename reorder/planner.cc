@@ -13,6 +13,7 @@
 #include "reorder/pack/pack.h"
 #include "reorder/pipeline/microbatch_order.h"
 #include "reorder/plan_phases.h"
+#include "reorder/step_groups.h"
 
 namespace evenkeel::reorder {
 namespace {
@@ -47,6 +48,15 @@ std::vector<Phase> EncodersOf(const Layout& layout) {
 
 absl::Status TooLong(const Job& job, const StepSamples& step, size_t s, uint64_t aligned) {
   const SampleRef& ref = step.refs[s];
+  if (job.groups.given) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step.step, ": sample ", ref.index, " of dataset ", ref.dataset, " takes ",
+                     aligned, " llm tokens when aligned to ", std::max(1u, job.microbatch.align),
+                     ", more than the largest group holds (", job.groups.max_size, " ranks of ",
+                     job.groups.tokens_per_rank,
+                     "); raise topology.groups.max_size or tokens_per_rank, or lower limits.max_llm_length "
+                     "and index again"));
+  }
   const uint64_t capacity = CapacityTokens(job);
   return absl::InvalidArgumentError(
       absl::StrCat("step ", step.step, ": sample ", ref.index, " of dataset ", ref.dataset, " takes ",
@@ -130,6 +140,7 @@ uint8_t NumberIn(const Job& job, const PhaseSpec& spec) {
 Plan ToPlan(const Job& job, const StepSamples& step, const Layout& layout, const LlmUnits& llm,
             std::vector<EncoderUnits>& encoders, PlannedPhases planned) {
   Plan plan{.step = step.step, .num_microbatches = planned.num_microbatches};
+  plan.groups = std::move(planned.groups);
   size_t num_items = 0;
   for (const EncoderUnits& units : encoders) num_items += units.item.size() + units.dummies.size();
   plan.items.reserve(num_items);
@@ -167,6 +178,7 @@ absl::Status CheckJob(const Job& job) {
   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));
   EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout.llm));
   for (const PhaseSpec* spec : layout.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
+  EVENKEEL_RETURN_IF_ERROR(CheckGroups(job.groups));
   if (job.batch.pack.bins > 0) EVENKEEL_RETURN_IF_ERROR(CheckPackAlgorithm(job.batch.pack.algorithm));
   const absl::Status order = OrderMicrobatches({.algorithm = job.pipeline.order}).status();
   if (order.ok()) return order;

@@ -58,7 +58,7 @@ class RouteComposer {
     for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
       uint64_t row = 0;  // among all that the rank receives in the exchange
       for (uint32_t m = 0; m < llm_.num_microbatches; ++m) {
-        const size_t batch = r * size_t{llm_.num_microbatches} + m;
+        const size_t batch = BatchOf(r, m);
         for (uint32_t k = problem_.llm_batch_begin[batch]; k < problem_.llm_batch_begin[batch + 1]; ++k) {
           row += AddItem(problem_.items[k], llm_at_[r], row, segments_[per_microbatch ? m : 0]);
         }
@@ -68,11 +68,19 @@ class RouteComposer {
     }
   }
 
+  // The batch that an llm rank runs as its microbatch: its own, or that of the first rank of its group.
+  size_t BatchOf(uint32_t rank, uint32_t microbatch) const {
+    const size_t own = rank * size_t{llm_.num_microbatches} + microbatch;
+    const auto groups = problem_.groups.groups;
+    return groups.empty() ? own : groups[own].first * size_t{llm_.num_microbatches} + microbatch;
+  }
+
   // Returns the item's rows.
   uint32_t AddItem(uint32_t item, uint32_t to, uint64_t to_row, std::vector<Segment>& segments) const {
     const uint32_t rows = problem_.rows[item];
     if (rows == 0) return 0;
-    const uint32_t from = encoder_at_[problem_.encoder_batch[item] / encoder_.num_microbatches];
+    const uint32_t from =
+        problem_.groups.shared ? to : encoder_at_[problem_.encoder_batch[item] / encoder_.num_microbatches];
     const uint64_t from_row = problem_.first_row[item];
     Segment* const last = segments.empty() ? nullptr : &segments.back();
     if (last != nullptr && last->from == from && last->to == to && last->from_row + last->rows == from_row) {
@@ -89,7 +97,9 @@ class RouteComposer {
     for (RankRoute& rank : route.per_rank) rank.microbatch_offsets.resize(microbatches + 1);
     for (uint32_t r = 0; r < encoder_.ranks.size(); ++r) {
       route.per_rank[encoder_at_[r]].rows_in =
-          problem_.encoder_batch_rows[r * size_t{encoder_.num_microbatches} + exchange];
+          problem_
+              .encoder_batch_rows[problem_.groups.shared ? BatchOf(r, exchange)
+                                                         : r * size_t{encoder_.num_microbatches} + exchange];
     }
     for (uint32_t r = 0; r < llm_.ranks.size(); ++r) {
       RankRoute& mine = route.per_rank[llm_at_[r]];

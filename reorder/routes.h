@@ -10,6 +10,14 @@
 
 namespace evenkeel::reorder {
 
+// Dynamic context parallelism: which ranks take the rows of a batch.
+struct GroupsOfRoute {
+  std::span<const RankGroup> groups =
+      {};  // as Plan::groups; empty: every rank takes those of its own batches
+  // Every member of a group encodes the items itself: no row moves. The encoder runs once per microbatch.
+  bool shared = false;
+};
+
 // The items of one encoder phase, and where each is on both sides. A batch of the llm is rank * microbatches
 // + microbatch, and so is one of the encoder.
 struct RouteProblem {
@@ -21,6 +29,7 @@ struct RouteProblem {
   std::span<const uint64_t> first_row;           // [items] in the output of that batch
   std::span<const uint32_t> rows;                // [items] output rows
   std::span<const uint64_t> encoder_batch_rows;  // [batches] of all items, dummies included
+  GroupsOfRoute groups = {};
 };
 
 // One route per exchange: one, or one per microbatch. `Route::from` and `to` are left to the caller. Of a generator, which

@@ -11,6 +11,7 @@
 #include "core/plan.h"
 #include "reorder/balance/balance.h"
 #include "reorder/layout.h"
+#include "reorder/routes.h"
 
 namespace evenkeel::reorder {
 
@@ -58,7 +59,8 @@ void OrderSamples(LlmUnits& llm, PhasePlan& phase_plan);
 // The same for the items of an encoder: images before videos, then in the order of the llm; where a rank and
 // microbatch has fewer than `min_items`, dummies, numbered from `first_dummy`. Returns the routes of the
 // phase, one per exchange; what they lead from is left to the caller.
-std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, uint32_t min_items,
-                              uint32_t first_dummy, EncoderUnits& units, PhasePlan& phase_plan);
+std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, const GroupsOfRoute& groups,
+                              uint32_t min_items, uint32_t first_dummy, EncoderUnits& units,
+                              PhasePlan& phase_plan);
 
 }  // namespace evenkeel::reorder

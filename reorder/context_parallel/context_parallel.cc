@@ -64,6 +64,13 @@ absl::Status CheckInput(const ContextParallelInput& input) {
     return Bad("cost.ring_between_nodes is ", cost.ring_between_nodes, ", less than cost.ring, ", cost.ring,
                "; give no less, or 0 for the same");
   }
+  for (size_t i = 0; i < input.degrees.size(); ++i) {
+    const uint32_t least = i == 0 ? 1 : input.degrees[i - 1] + 1;
+    if (input.powers_of_two || input.degrees[i] < least || input.degrees[i] > input.ranks) {
+      return Bad("degrees must ascend from 1 to ", input.ranks, ", without powers_of_two; got ",
+                 input.degrees[i]);
+    }
+  }
   for (size_t s = 0; s < input.sequences.size(); ++s) {
     if (!IsUsable(input.sequences[s].mask_factor)) {
       return Bad("sequence ", s, ": mask_factor is ", input.sequences[s].mask_factor,
@@ -84,6 +91,8 @@ uint64_t TokensPerRank(const ContextParallelInput& input) {
   return tokens >= static_cast<double>(kAnyTokens) ? kAnyTokens : static_cast<uint64_t>(tokens);
 }
 
+}  // namespace
+
 ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
   const NamedAlgorithm* named = FindAlgorithm(input.algorithm);
   ContextParallelProblem problem{.ranks = input.ranks,
@@ -91,6 +100,7 @@ ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
                                  .powers_of_two = input.powers_of_two || named->powers_of_two,
                                  .constant = input.cost.constant,
                                  .ring_constant = input.cost.ring_constant};
+  if (!input.degrees.empty()) problem.Allow(input.degrees, named->powers_of_two);
   const double slowest = std::max(input.cost.ring, input.cost.ring_between_nodes);
   if (input.ranks_per_node > 0 && slowest > 0 && input.cost.ring_between_nodes > 0) {
     problem.ranks_per_node = input.ranks_per_node;
@@ -108,6 +118,8 @@ ContextParallelProblem MakeProblem(const ContextParallelInput& input) {
   return problem;
 }
 
+namespace {
+
 absl::Status CheckMemory(const ContextParallelProblem& problem) {
   if (problem.tokens_per_rank == 0) {
     return Bad("memory_per_rank less model_states has no room for a token of memory_per_token");
@@ -116,7 +128,10 @@ absl::Status CheckMemory(const ContextParallelProblem& problem) {
     if (problem.LeastDegree(problem.sequences[s].tokens) <= problem.ranks) continue;
     return Bad("sequence ", s, " has ", problem.sequences[s].tokens, " tokens; ", problem.ranks,
                " ranks hold ", problem.tokens_per_rank, " each",
-               problem.powers_of_two ? ", in groups of powers of two" : "",
+               problem.powers_of_two ? ", in groups of powers of two"
+               : !problem.at_least.empty()
+                   ? absl::StrCat(", in groups of ", problem.LargestDegree(), " ranks at most")
+                   : std::string(),
                "; use more ranks or memory, or leave out the sequence");
   }
   return absl::OkStatus();
@@ -170,7 +185,8 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
       return Broken("sequence ", s, " is unknown or listed twice");
     }
   }
-  if (group.degree == 0 || (problem.powers_of_two && (group.degree & (group.degree - 1)) != 0)) {
+  if (group.degree == 0 || (problem.powers_of_two && (group.degree & (group.degree - 1)) != 0) ||
+      problem.AtLeast(group.degree) != group.degree) {
     return Broken("degree ", group.degree, " is not allowed");
   }
   const GroupLoad load = LoadOf(problem, group.sequences);
@@ -189,10 +205,14 @@ absl::Status CheckGroup(const ContextParallelProblem& problem, const ContextPara
 
 std::string ContextParallelAlgorithmNames() { return NamesOf(kAlgorithms); }
 
-absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
+absl::Status CheckContextParallel(const ContextParallelInput& input) {
   EVENKEEL_RETURN_IF_ERROR(CheckInput(input));
+  return CheckMemory(MakeProblem(input));
+}
+
+absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input) {
+  EVENKEEL_RETURN_IF_ERROR(CheckContextParallel(input));
   const ContextParallelProblem problem = MakeProblem(input);
-  EVENKEEL_RETURN_IF_ERROR(CheckMemory(problem));
   return ToPlan(problem, FindAlgorithm(input.algorithm)->plan(problem));
 }
 

@@ -55,6 +55,8 @@ struct ContextParallelInput {
   double memory_per_token = 0;
   ContextParallelCost cost;
   bool powers_of_two = false;  // degrees must be powers of two
+  // The allowed degrees, ascending, at most `ranks`, without powers_of_two; empty: all.
+  std::vector<uint32_t> degrees = {};
   std::string algorithm = "regroup";
   std::vector<ContextParallelSequence> sequences;
 };
@@ -77,9 +79,12 @@ struct ContextParallelPlan {
 };
 
 // InvalidArgument: no ranks or more than 2^11, an unknown algorithm, a number that is negative or not finite,
-// model states that leave no room for a token, or a sequence that does not fit on all ranks together (named
-// by its number).
+// model states that leave no room for a token, degrees that are not ascending from 1 to the ranks, or a sequence that does not
+// fit on all ranks together, or into a group of the largest degree (named by its number).
 absl::StatusOr<ContextParallelPlan> PlanContextParallel(const ContextParallelInput& input);
+
+// The errors of PlanContextParallel, without a plan.
+absl::Status CheckContextParallel(const ContextParallelInput& input);
 
 // Internal: a sequence that is not in exactly one group, a group without sequences or ranks, with a degree
 // that is not allowed or more tokens than its ranks hold, a microbatch with too many ranks, times that differ

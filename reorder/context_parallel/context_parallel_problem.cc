@@ -23,11 +23,26 @@ std::vector<uint32_t> SortedBy(const ContextParallelProblem& problem, const Key&
 
 }  // namespace
 
+void ContextParallelProblem::Allow(const std::vector<uint32_t>& degrees, bool powers) {
+  at_least.assign(ranks + 2, ranks + 1);
+  for (uint32_t degree : degrees) {
+    if (!powers || (degree & (degree - 1)) == 0) at_least[degree] = degree;
+  }
+  for (uint32_t d = ranks + 1; d > 0; --d) at_least[d - 1] = std::min(at_least[d - 1], at_least[d]);
+  powers_of_two = false;  // at_least has it
+}
+
+uint32_t ContextParallelProblem::LargestDegree() const {
+  uint32_t largest = 0;
+  for (uint32_t degree = AtLeast(1); degree <= ranks; degree = NextDegree(degree)) largest = degree;
+  return largest;
+}
+
 uint32_t ContextParallelProblem::LeastDegree(uint64_t tokens) const {
   const uint64_t needed = tokens / tokens_per_rank + (tokens % tokens_per_rank != 0);
   if (needed > ranks) return ranks + 1;
   uint32_t degree = 1;
-  if (!powers_of_two) return std::max(degree, static_cast<uint32_t>(needed));
+  if (!powers_of_two) return AtLeast(std::max(degree, static_cast<uint32_t>(needed)));
   while (degree < needed) degree *= 2;
   return degree;
 }
@@ -37,7 +52,7 @@ uint32_t ContextParallelProblem::LeastDegreeWithin(const GroupLoad& load, double
   // On d ranks a group takes at least its work / d, so no degree below `from` is enough.
   const double from = time > constant ? load.Work() / (time - constant) : 0;
   if (from > ranks + 1.0) return 0;
-  if (!powers_of_two && from > degree + 1.0) degree = static_cast<uint32_t>(from) - 1;
+  if (!powers_of_two && from > degree + 1.0) degree = AtLeast(static_cast<uint32_t>(from) - 1);
   for (; degree <= ranks; degree = NextDegree(degree)) {
     if (Time(load, degree) <= time) return degree;
   }

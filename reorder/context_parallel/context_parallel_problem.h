@@ -36,6 +36,8 @@ struct ContextParallelProblem {
   uint32_t ranks = 1;
   uint64_t tokens_per_rank = 0;  // of one rank; a group of d ranks holds d times as many
   bool powers_of_two = false;
+  // [ranks + 2] From each number on, the least allowed degree, above `ranks` if there is none; empty: all are allowed.
+  std::vector<uint32_t> at_least = {};
   double constant = 0;
   double ring_constant = 0;
   // Rings of at most this many ranks take this share of the time; 0 ranks: no ring does.
@@ -52,15 +54,25 @@ struct ContextParallelProblem {
     const double ring = RingShare(degree) * load.ring * (degree - 1) / degree;
     return attention + load.linear / degree + constant + std::max(0.0, ring - attention) + ring_constant;
   }
+  // Allows these degrees alone, ascending; of them, if `powers`, only powers of two.
+  void Allow(const std::vector<uint32_t>& degrees, bool powers);
+  // The least allowed degree from `degree` on, by `at_least` alone.
+  uint32_t AtLeast(uint32_t degree) const {
+    return at_least.empty() ? degree : at_least[std::min(degree, ranks + 1)];
+  }
+  uint32_t LargestDegree() const;
   // The least allowed degree that holds `tokens`; above `ranks` if there is none.
   uint32_t LeastDegree(uint64_t tokens) const;
   // The least time in which a load runs by itself, with any degree.
   double BestTime(const GroupLoad& load) const;
   // The next allowed degree after `degree`.
-  uint32_t NextDegree(uint32_t degree) const { return powers_of_two ? 2 * degree : degree + 1; }
+  uint32_t NextDegree(uint32_t degree) const { return powers_of_two ? 2 * degree : AtLeast(degree + 1); }
   // The least allowed degree with which the group takes at most `time`; 0: no degree up to `ranks`.
   uint32_t LeastDegreeWithin(const GroupLoad& load, double time) const;
 };
+
+// `input` must be valid (PlanContextParallel says so).
+ContextParallelProblem MakeProblem(const ContextParallelInput& input);
 
 // A group under construction.
 struct Group {

@@ -439,6 +439,7 @@ std::vector<Microbatch> BestOf(const ContextParallelProblem& problem,
 
 std::vector<Microbatch> Regroup(const ContextParallelProblem& problem) {
   if (problem.sequences.empty()) return {};
+  if (!problem.at_least.empty()) return BestOf(problem, PackAsDhp(problem), {});
   ContextParallelProblem powers = problem;
   powers.powers_of_two = true;
   bool all_fit = true, are_powers = true;

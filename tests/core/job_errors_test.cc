@@ -427,9 +427,12 @@ TEST(JobErrors, Meshes) {
        "of "
        "the two"},
       {"", "topology: {sequences: zigzag}",
-       "job.yaml:12: topology.sequences: belongs to a mesh of the llm with context above 1"},
+       "job.yaml:12: topology.sequences: belongs to a mesh of the llm with context above 1, or to "
+       "context_parallel: "
+       "dynamic"},
       {"", "topology: {context_parallel: static, mesh: {tensor: 2}}",
-       "job.yaml:12: topology.context_parallel: belongs to a mesh of the llm with context above 1"},
+       "job.yaml:12: topology.context_parallel: belongs to a mesh of the llm with context above 1, or to "
+       "context_parallel: dynamic"},
       {"", "topology: {mesh: {context: 2}, sequences: ring}",
        "job.yaml:12: topology.sequences: 'ring' is not one of whole, zigzag, contiguous"},
       {"", "topology: {mesh: {context: 2}, sequences: zigzag}\nmicrobatch: {align: 2}",
@@ -438,6 +441,46 @@ TEST(JobErrors, Meshes) {
       {"    ranks: 0-7\n", "    ranks: 0-7\n    mesh: {tensor: 2}\nbalance: drop_in\n",
        "job.yaml:11: phases[1].ranks: differ from the llm's; with balance: drop_in every phase runs on the "
        "llm's ranks, in its order"},
+  });
+}
+
+TEST(JobErrors, DynamicGroups) {
+  const std::string dynamic = "topology: {context_parallel: dynamic, groups: {tokens_per_rank: 8";
+  const std::string groups = "job.yaml:12: topology.groups",
+                    refused = "job.yaml:12: topology.context_parallel: dynamic: ";
+  ExpectMessages({
+      {"", "topology: {context_parallel: ring}",
+       "job.yaml:12: topology.context_parallel: 'ring' is not one of static, dynamic"},
+      {"", "topology: {groups: {tokens_per_rank: 8}}", groups + ": belongs to context_parallel: dynamic"},
+      {"", "topology: {context_parallel: dynamic}",
+       groups + ".tokens_per_rank: must be 1 to 1099511627776: the llm tokens that a rank holds of a "
+                "microbatch at most"},
+      {"", dynamic + ", sizes: odd}}", groups + ".sizes: 'odd' is not one of any, powers_of_two"},
+      {"", dynamic + ", max_size: 9}}", groups + ".max_size: 9, but the llm has 8 replicas"},
+      {"", dynamic + ", sizes: powers_of_two, max_size: 6}}",
+       groups + ".max_size: 6 is not a power of two, as sizes says"},
+      {"", dynamic + ", max_size: 2, pool: 3}}",
+       groups + ".pool: 3 groups, but there are 4 groups of max_size, 2, alone; raise one of the two"},
+      {"", dynamic + ", pool: 65537}}", groups + ".pool: must be at most 65536"},
+      {"", dynamic + ", ring: -1}}", groups + ".ring: must be from 0 to 1e+12, is -1"},
+      {"", dynamic + ", ring: 2, ring_between_nodes: 1}}",
+       groups + ".ring_between_nodes: 1 is less than ring, 2"},
+      {"", dynamic + ", media_attention: some}}",
+       groups + ".media_attention: 'some' is not one of causal, full"},
+      {"", dynamic + ", size: any}}",
+       "job.yaml:12: unknown key 'size' in topology.groups; nearest is 'sizes'"},
+      {"", dynamic + "}, mesh: {context: 2}}",
+       refused + "groups are made of replicas; leave context out of the llm's mesh"},
+      {"", dynamic + "}, pipeline_stages: 2}",
+       refused + "not with pipeline stages, whose microbatches are ordered for each replica by itself"},
+      {"", dynamic + "}}\nmicrobatch: {capacity_tokens: 8}",
+       refused + "topology.groups.tokens_per_rank bounds a microbatch; leave microbatch.capacity_tokens and "
+                 "pad_to out"},
+      {"    ranks: 0-7\n", "    ranks: 8-15\n" + dynamic + "}}\n",
+       refused + "phase vision has none of the llm's ranks; encoders must share them"},
+      {"", dynamic + "}, sequences: zigzag}\nmicrobatch: {align: 6}",
+       "job.yaml:13: microbatch.align: 6 is not a multiple of 1680, into which topology.sequences cuts every "
+       "document"},
   });
 }
 

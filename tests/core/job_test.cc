@@ -126,6 +126,28 @@ TEST(Job, AMeshIsPartOfTheLayout) {
   EXPECT_NE(LayoutDigest(two), LayoutDigest(zigzag));
 }
 
+TEST(Job, DynamicGroupsComeFromAPool) {
+  const std::string plain = std::string(kSmall);
+  const auto with = [&](const std::string& groups) {
+    return Parsed(plain +
+                  "topology: {context_parallel: dynamic, sequences: zigzag, groups: {sizes: powers_of_two, " +
+                  groups + "}}\n");
+  };
+  const Job job = with("max_size: 4, tokens_per_rank: 100");
+  EXPECT_TRUE(job.groups.given);
+  EXPECT_THAT(job.groups.sizes, ElementsAre(1, 2, 4));
+  EXPECT_EQ(job.groups.pool, 64u);
+  EXPECT_EQ(job.groups.algorithm, "regroup");
+  EXPECT_EQ(job.microbatch.align, 8u) << "two chunks of every document for each of four members";
+  EXPECT_EQ(job.limits.max_llm_length, 400u) << "what the largest group holds";
+  EXPECT_NE(LayoutDigest(job), LayoutDigest(Parsed(plain)));
+  EXPECT_NE(LayoutDigest(job), LayoutDigest(with("max_size: 2, tokens_per_rank: 100")));
+  EXPECT_NE(LayoutDigest(job),
+            LayoutDigest(with("max_size: 4, tokens_per_rank: 100, media_attention: full")));
+  EXPECT_NE(LayoutDigest(job), LayoutDigest(with("max_size: 4, tokens_per_rank: 100, algorithm: dhp")));
+  EXPECT_NE(LayoutDigest(job), LayoutDigest(with("max_size: 4, tokens_per_rank: 101")));
+}
+
 TEST(Job, ReadsConditions) {
   std::string yaml(kSmall);
   yaml.insert(yaml.find("shards:"),

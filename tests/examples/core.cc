@@ -11,6 +11,7 @@
 #include "core/address.h"
 #include "core/annotated_mutex.h"
 #include "core/attempt.h"
+#include "core/context_groups.h"
 #include "core/failure.h"
 #include "core/handle.h"
 #include "core/job.h"
@@ -37,6 +38,10 @@ void Wait(bool done, CondVar& changed, Mutex& mutex, absl::Time deadline)
 using Fields = std::span<const std::span<std::byte>>;
 void MakeUnit(size_t unit, Fields fields, bool valid, absl::Status (*Make)(size_t, Fields, bool*)) {
 #include "examples/core/attempt.h.inc"
+}
+
+void SizesOfThePool() {
+#include "examples/core/context_groups.h.inc"
 }
 
 void Fail(void (*RetryLater)()){

@@ -13,6 +13,7 @@
 #include "reorder/by_rank.h"
 #include "reorder/compose.h"
 #include "reorder/context_parallel/context_parallel.h"
+#include "reorder/context_parallel/waves.h"
 #include "reorder/item_phases.h"
 #include "reorder/keyed_shuffle.h"
 #include "reorder/named_phases.h"
@@ -24,6 +25,7 @@
 #include "reorder/planner.h"
 #include "reorder/problem/balance_problem.h"
 #include "reorder/problem/solve.h"
+#include "reorder/step_groups.h"
 
 namespace evenkeel::reorder {
 
@@ -61,6 +63,17 @@ absl::Status Route(const Rearrangement& to_encoder, const Rearrangement& to_llm)
 
 absl::Status PlanGroups() {
 #include "examples/reorder/context_parallel/context_parallel.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status PlanAlignedGroups() {
+#include "examples/reorder/context_parallel/waves.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status GroupTheStep(const Job& job, const Layout& layout, LlmUnits& llm,
+                          const std::vector<EncoderUnits>& encoders) {
+#include "examples/reorder/step_groups.h.inc"
   return absl::OkStatus();
 }
 
