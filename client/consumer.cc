@@ -119,6 +119,7 @@ class FetchingConsumer final : public Consumer {
     pinned.layout_digest = contact.worker.layout_digest;
     phases_ = contact.worker.phases;
     sequences_ = contact.worker.sequences;
+    group_sizes_ = contact.worker.group_sizes;
     num_steps_ = contact.worker.num_steps;
     if (num_steps_) {
       const uint64_t left = *num_steps_ - std::min(options_.first_step, *num_steps_);
@@ -166,6 +167,7 @@ class FetchingConsumer final : public Consumer {
   ConsumerStats stats() const override { return loop_->stats(); }
   const std::vector<PhaseInfo>& phases() const override { return phases_; }
   const std::string& sequences() const override { return sequences_; }
+  const std::vector<uint32_t>& group_sizes() const override { return group_sizes_; }
   std::optional<uint64_t> num_steps() const override { return num_steps_; }
 
  private:
@@ -181,10 +183,18 @@ class FetchingConsumer final : public Consumer {
                          [this] { watch_->LookAgain(); },
                          options_.log,
                          may_dial_,
-                         LeaderOf(phases_, options_.rank)};
+                         LeaderOf(phases_, options_.rank),
+                         RanksOfGroups()};
     loop_ = std::make_unique<FetchLoop>(options_, std::move(pinned), std::move(uses));
     memory_->OnFreed([this] { inbox_->Post({0, Woken()}); });
     thread_ = std::thread([this] { loop_->Run(); });
+  }
+
+  // The ranks of the llm where they are in dynamic groups.
+  std::vector<uint32_t> RanksOfGroups() const {
+    const auto llm = std::find_if(phases_.begin(), phases_.end(),
+                                  [](const PhaseInfo& info) { return info.phase == Phase::kLlm; });
+    return group_sizes_.empty() || llm == phases_.end() ? std::vector<uint32_t>() : llm->ranks;
   }
 
   absl::Status CheckProcess() const {
@@ -213,6 +223,7 @@ class FetchingConsumer final : public Consumer {
   Pinned pinned_;
   std::vector<PhaseInfo> phases_;
   std::string sequences_;
+  std::vector<uint32_t> group_sizes_;
   std::optional<uint64_t> num_steps_;
   std::function<absl::Status(const std::string&)> may_dial_;
 

@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/context_groups.h"
 #include "core/mesh.h"
 #include "core/part.h"
 #include "core/plan.h"
@@ -103,6 +104,13 @@ struct LocalRoute {
 // them. Where replicas have several members these are the leaders.
 std::vector<uint32_t> RouteGroup(const std::vector<PhaseInfo>& phases, const Phase& from, const Phase& to);
 
+// With dynamic context parallelism and a rank of the llm: the groups of its replica. All are empty otherwise.
+struct StepGroups {
+  std::vector<RankGroup> of_microbatch;  // [microbatches]
+  // Groups of several ranks that the rank is in, in each of the next steps; ascending.
+  std::vector<std::vector<RankGroup>> ahead;
+};
+
 struct StepData {
   uint64_t step = 0;
   uint32_t num_microbatches = 0;
@@ -111,12 +119,13 @@ struct StepData {
   std::vector<PartData> parts;  // canonical order
   std::vector<LocalRoute> routes;
   std::vector<PhaseLoads> loads;
+  StepGroups groups;
 
   virtual ~StepData() = default;  // releases the receive memory
 };
 
 // Digest of everything that one rank received in a step: its parts in canonical order (core/part.h:
-// DigestPart).
+// DigestPart), and with dynamic groups the group of every microbatch.
 Digest DigestStep(const StepData& step);
 
 struct ConsumerState {
@@ -157,6 +166,8 @@ class Consumer {
   virtual const std::vector<PhaseInfo>& phases() const = 0;  // constant over a consumer's life
   // What members of a context group take of their sequences: "whole", "zigzag" or "contiguous".
   virtual const std::string& sequences() const = 0;
+  // The sizes of dynamic context groups, ascending from 1 on; empty: the job has no such groups.
+  virtual const std::vector<uint32_t>& group_sizes() const = 0;
   // Steps of the stream from 0 on; nullopt: it has no end.
   virtual std::optional<uint64_t> num_steps() const = 0;
 };

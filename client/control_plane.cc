@@ -54,6 +54,7 @@ WorkerDescription FromMessage(const pb::DescribeReply& reply) {
   out.transports.assign(reply.transports().begin(), reply.transports().end());
   out.draining = reply.draining();
   out.sequences = reply.sequences();
+  out.group_sizes.assign(reply.group_sizes().begin(), reply.group_sizes().end());
   if (reply.has_num_steps()) out.num_steps = reply.num_steps();
   for (const pb::PhaseRanks& ranks : reply.phases()) {
     const size_t number = out.phases.size();

@@ -110,8 +110,10 @@ Choice Fetcher::ChooseFor(const StepFetch& step, const PartFetch& part, bool car
   if (carefully) {
     for (const std::string& endpoint : DoubtfulWorkers(part.name.phase, now)) ++disliked[endpoint];
   }
-  return workers_.Choose(uses_.asks_as, step.step, part.position, part.name.phase, part.Excluded(now),
-                         disliked, now);
+  const uint32_t asks_as =
+      part.name.rank < uses_.llm_ranks.size() ? uses_.llm_ranks[part.name.rank] : uses_.asks_as;
+  return workers_.Choose(asks_as, step.step, part.position, part.name.phase, part.Excluded(now), disliked,
+                         now);
 }
 
 void Fetcher::SendRequest(PartFetch& part, Worker& worker, absl::Time now) {

@@ -58,6 +58,8 @@ class Fetcher {
     std::function<absl::Status(const std::string&)> may_dial;  // checks an endpoint before it is dialled
     // By which workers are chosen: the same for all members of a replica, so that one worker makes what they share.
     uint32_t asks_as = 0;
+    // With dynamic groups, whose members share the parts of their first rank: the global ranks of the llm; else empty.
+    std::vector<uint32_t> llm_ranks = {};
   };
   Fetcher(const ConsumerOptions& options, Pinned pinned, Uses uses);
 

@@ -32,6 +32,7 @@ struct WorkerDescription {
   std::vector<std::string> transports;  // in the worker's order of preference
   bool draining = false;
   std::string sequences;
+  std::vector<uint32_t> group_sizes;
   std::optional<uint64_t> num_steps;  // of the stream; without one it has no end
   std::vector<PhaseInfo> phases;
 };

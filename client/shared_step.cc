@@ -16,6 +16,11 @@ namespace {
 constexpr uint64_t kVersion = 0x31505453'4b564545;  // also differs between byte orders
 constexpr uint64_t kPrefixBytes = 16;
 
+void FillGroup(const RankGroup& from, pb::ContextGroup* to) {
+  to->set_first(from.first);
+  to->set_size(from.size);
+}
+
 void FillSegments(const std::vector<RouteSegment>& from,
                   google::protobuf::RepeatedPtrField<pb::RouteSegment>* to) {
   for (const RouteSegment& segment : from) {
@@ -98,6 +103,11 @@ absl::StatusOr<SharedStep> SharedStep::Of(const StepData& step, PartRole role) {
     for (const LocalRoute& route : step.routes) FillRoute(route, reply.add_routes());
   }
   for (const PhaseLoads& loads : step.loads) FillLoads(loads, reply.add_loads());
+  for (const RankGroup& group : step.groups.of_microbatch) FillGroup(group, reply.add_groups());
+  for (const std::vector<RankGroup>& groups : step.groups.ahead) {
+    pb::ContextGroupsOfStep& ahead = *reply.add_ahead();
+    for (const RankGroup& group : groups) FillGroup(group, ahead.add_groups());
+  }
   out.description_ = reply.SerializeAsString();
   out.num_bytes_ = AlignPart(kPrefixBytes + out.description_.size()) + bytes;
   return out;
@@ -156,6 +166,7 @@ absl::StatusOr<std::shared_ptr<const StepData>> ReadSharedStep(std::span<const s
   out->num_samples = description.num_samples;
   out->routes = std::move(description.routes);
   out->loads = std::move(description.loads);
+  out->groups = std::move(description.groups);
   out->owner = std::move(owner);
   return out;
 }

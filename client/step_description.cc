@@ -13,6 +13,8 @@
 namespace evenkeel::client {
 namespace {
 
+constexpr uint32_t kMaxGroup = 1 << 20;  // above any number of ranks
+
 // The job's phases. The reply has loads of every phase, in the job's order, which gives the phases their
 // numbers.
 class Phases {
@@ -163,6 +165,45 @@ absl::StatusOr<PhaseLoads> CheckLoads(const pb::PhaseLoads& loads, const Phases&
   return out;
 }
 
+// As many as a later release may name.
+constexpr int kMaxAhead = 256;
+
+absl::StatusOr<RankGroup> CheckGroup(const pb::ContextGroup& group) {
+  if (group.size() == 0 || group.size() > kMaxGroup || group.first() > kMaxGroup ||
+      group.first() % group.size() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks ", group.first(), "+", group.size(), " are no group"));
+  }
+  return RankGroup{group.first(), group.size()};
+}
+
+absl::StatusOr<std::vector<RankGroup>> CheckGroups(
+    const google::protobuf::RepeatedPtrField<pb::ContextGroup>& groups) {
+  std::vector<RankGroup> out;
+  for (const pb::ContextGroup& group : groups) {
+    EVENKEEL_ASSIGN_OR_RETURN(const RankGroup checked, CheckGroup(group));
+    out.push_back(checked);
+  }
+  return out;
+}
+
+absl::StatusOr<StepGroups> CheckStepGroups(const pb::DescribeStepReply& reply) {
+  StepGroups out;
+  if (reply.groups_size() != 0 && reply.groups_size() != static_cast<int64_t>(reply.num_microbatches())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reply.groups_size(), " groups for ", reply.num_microbatches(), " microbatches"));
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(out.of_microbatch, CheckGroups(reply.groups()));
+  if (reply.ahead_size() > kMaxAhead) {
+    return absl::InvalidArgumentError(absl::StrCat("groups of ", reply.ahead_size(), " steps ahead"));
+  }
+  for (const pb::ContextGroupsOfStep& ahead : reply.ahead()) {
+    EVENKEEL_ASSIGN_OR_RETURN(std::vector<RankGroup> groups, CheckGroups(ahead.groups()));
+    out.ahead.push_back(std::move(groups));
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step) {
@@ -185,6 +226,7 @@ absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& re
     EVENKEEL_ASSIGN_OR_RETURN(PhaseLoads checked, CheckLoads(loads, phases));
     out.loads.push_back(std::move(checked));
   }
+  EVENKEEL_ASSIGN_OR_RETURN(out.groups, CheckStepGroups(reply));
   return out;
 }
 

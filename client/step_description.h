@@ -29,11 +29,12 @@ struct StepDescription {
   std::vector<PlannedPart> parts;  // in canonical order
   std::vector<LocalRoute> routes;
   std::vector<PhaseLoads> loads;
+  StepGroups groups;
 };
 
 // Validates a worker's reply before any memory is taken for it. InvalidArgument if the reply is for another
-// step, names an unknown phase, is out of canonical order, or has a route that points outside its own rows or
-// ranks.
+// step, names an unknown phase, is out of canonical order, has a route that points outside its own rows or
+// ranks, or groups that are not one for each microbatch.
 absl::StatusOr<StepDescription> CheckDescription(const pb::DescribeStepReply& reply, uint64_t step);
 
 }  // namespace evenkeel::client

@@ -175,6 +175,7 @@ std::shared_ptr<const StepData> StepFetch::Deliver() {
   out->num_samples = description->num_samples;
   out->routes = std::move(description->routes);
   out->loads = std::move(description->loads);
+  out->groups = std::move(description->groups);
   for (PartFetch& part : parts) {
     out->parts.push_back({part.name, std::move(part.view), part.buffer.bytes(), part.role});
     part.buffer.MarkDelivered();

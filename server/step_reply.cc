@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "core/part_role.h"
 #include "core/status.h"
@@ -87,6 +88,29 @@ bool HasRank(const Job& job, const stream::PartBuilder& builder, uint32_t global
   });
 }
 
+void AddGroup(const RankGroup& group, google::protobuf::RepeatedPtrField<pb::ContextGroup>& out) {
+  pb::ContextGroup& added = *out.Add();
+  added.set_first(group.first);
+  added.set_size(group.size);
+}
+
+// The groups of an llm rank in the first plan, and those of several ranks in the others.
+void AddGroups(std::span<const std::shared_ptr<const stream::StepPlan>> plans, uint32_t rank,
+               pb::DescribeStepReply& reply) {
+  for (const auto& step : plans) {
+    const Plan& plan = step->plan;
+    std::set<RankGroup> several;
+    for (uint32_t m = 0; m < plan.num_microbatches; ++m) {
+      const RankGroup& group = plan.groups[rank * size_t{plan.num_microbatches} + m];
+      if (step == plans.front()) AddGroup(group, *reply.mutable_groups());
+      if (group.size > 1) several.insert(group);
+    }
+    if (step == plans.front()) continue;
+    pb::ContextGroupsOfStep& ahead = *reply.add_ahead();
+    for (const RankGroup& group : several) AddGroup(group, *ahead.mutable_groups());
+  }
+}
+
 absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, uint64_t max_part_bytes,
                       const std::shared_ptr<const stream::StepPlan>& plan, uint32_t global_rank, bool whole,
                       pb::DescribeStepReply& reply) {
@@ -120,8 +144,9 @@ absl::Status AddParts(const stream::PartBuilder& builder, const PartPool& pool, 
 
 absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilder& builder,
                           const PartPool& pool, uint64_t max_part_bytes,
-                          const std::shared_ptr<const stream::StepPlan>& plan,
+                          std::span<const std::shared_ptr<const stream::StepPlan>> plans,
                           const pb::DescribeStepRequest& request, pb::DescribeStepReply& reply) {
+  const std::shared_ptr<const stream::StepPlan>& plan = plans.front();
   const uint32_t global_rank = request.rank();
   if (!HasRank(stream.job, builder, global_rank)) {
     return absl::InvalidArgumentError(absl::StrCat("no phase of the job has global rank ", global_rank));
@@ -146,6 +171,8 @@ absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilde
     AddSpreads(phase, plan->spreads[i], builder.RankIn(phase.phase, global_rank), loads);
     if (request.all_loads()) AddAllLoads(phase, loads);
   }
+  const std::optional<uint32_t> llm_rank = builder.RankIn(Phase::kLlm, global_rank);
+  if (stream.job.groups.given && llm_rank.has_value()) AddGroups(plans, *llm_rank, reply);
   return absl::OkStatus();
 }
 
@@ -157,6 +184,7 @@ void DescribeStream(const stream::Stream& stream, pb::DescribeReply& reply) {
   reply.set_layout_digest(stream.layout_digest.Hex());
   reply.set_sequences(std::string(SequencesName(stream.job.sequences)));
   if (stream.num_steps) reply.set_num_steps(*stream.num_steps);
+  reply.mutable_group_sizes()->Add(stream.job.groups.sizes.begin(), stream.job.groups.sizes.end());
   for (const PhaseSpec& spec : stream.job.phases) {
     pb::PhaseRanks& phase = *reply.add_phases();
     phase.set_phase(std::string(PhaseName(spec.phase)));

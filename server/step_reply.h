@@ -6,6 +6,9 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <memory>
+#include <span>
+
 #include "absl/status/status.h"
 #include "server/part_pool.h"
 #include "stream/part_builder.h"
@@ -19,11 +22,12 @@ class DescribeStepRequest;
 
 namespace evenkeel::server {
 
-// Fills the reply. InvalidArgument: the job has no such rank; FailedPrecondition: a part does not fit into
+// Fills the reply. `plans`: of the step; with dynamic groups also of the next steps, whose groups the reply names.
+// InvalidArgument: the job has no such rank; FailedPrecondition: a part does not fit into
 // the worker's budget or into a message of `max_part_bytes` (with sizes).
 absl::Status DescribeStep(const stream::Stream& stream, const stream::PartBuilder& builder,
                           const PartPool& pool, uint64_t max_part_bytes,
-                          const std::shared_ptr<const stream::StepPlan>& plan,
+                          std::span<const std::shared_ptr<const stream::StepPlan>> plans,
                           const pb::DescribeStepRequest& request, pb::DescribeStepReply& reply);
 
 // Fills the fields that describe the stream: job, digests, phases.

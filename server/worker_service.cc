@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/failure.h"
@@ -92,11 +96,11 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
       return End(context, session.status());
     }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    uses_.planner.Get(request->step(), [this, request, reply, reactor](auto plan) {
-      absl::Status status = plan.status();
-      if (plan.ok()) {
+    GetPlans(request->step(), {}, [this, request, reply, reactor](auto plans) {
+      absl::Status status = plans.status();
+      if (plans.ok()) {
         status = evenkeel::server::DescribeStep(uses_.stream, uses_.builder, uses_.pool, uses_.max_part_bytes,
-                                                *std::move(plan), *request, *reply);
+                                                *plans, *request, *reply);
       }
       // For this call NOT_FOUND means an unknown session, so other causes get another code.
       if (absl::IsNotFound(status)) {
@@ -177,6 +181,25 @@ class WorkerService::Rpcs : public pb::Worker::CallbackService {
     telemetry::LogEvent(telemetry::LogLevel::kInfo, "session_opened",
                         {{"rank", request.rank()}, {"transport", info.name}, {"detail", info.detail}});
     return absl::OkStatus();
+  }
+
+  using Plans = std::vector<StepPlanner::PlanPtr>;
+
+  // Calls `ready` once with the plan of a step and, with dynamic groups, those of the next steps, up to the end of the
+  // stream; or with the first error. `plans`: those from `step` on that are there.
+  void GetPlans(uint64_t step, Plans plans, std::function<void(absl::StatusOr<Plans>)> ready) {
+    const uint64_t next = step + plans.size();
+    uses_.planner.Get(next,
+                      [this, step, plans = std::move(plans), ready = std::move(ready)](auto plan) mutable {
+                        if (!plan.ok()) return ready(plan.status());
+                        plans.push_back(*std::move(plan));
+                        const uint64_t after = step + plans.size();
+                        const std::optional<uint64_t>& end = uses_.stream.num_steps;
+                        const bool has_more = uses_.stream.job.groups.given && plans.size() <= kGroupsAhead &&
+                                              after > step && (!end.has_value() || after < *end);
+                        if (!has_more) return ready(std::move(plans));
+                        GetPlans(step, std::move(plans), std::move(ready));
+                      });
   }
 
   const Uses uses_;

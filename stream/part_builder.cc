@@ -66,8 +66,10 @@ std::vector<PartName> PartBuilder::PartsOf(const StepPlan& plan, uint32_t global
   for (const PhasePlan& phase : plan.plan.phases) {
     const std::optional<uint32_t> rank = RankIn(phase.phase, global_rank);
     if (!rank.has_value()) continue;
+    const bool is_shared = stream_.job.IsSharedByGroups(*stream_.job.phase(phase.phase));
     PartName name{.phase = phase.phase, .step = plan.plan.step, .rank = *rank};
     for (name.microbatch = 0; name.microbatch < phase.num_microbatches; ++name.microbatch) {
+      if (is_shared) name.rank = plan.plan.FirstOfGroup(*rank, name.microbatch);
       size_t num_pieces = 1;
       if (phase.phase != Phase::kLlm) {
         num_pieces =

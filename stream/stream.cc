@@ -157,7 +157,7 @@ uint64_t StepPlanBytes(const StepPlan& plan) {
   uint64_t bytes = sizeof(StepPlan) + kBlockOverhead + BytesOf(plan.samples.refs) +
                    BytesOf(plan.samples.lengths) + BytesOf(plan.samples.pieces) + BytesOf(plan.plan.samples) +
                    BytesOf(plan.plan.items) + BytesOf(plan.plan.phases) + BytesOf(plan.plan.routes) +
-                   BytesOf(plan.spreads);
+                   BytesOf(plan.plan.groups) + BytesOf(plan.spreads);
   for (const SampleLengths& lengths : plan.samples.lengths) bytes += BytesOf(lengths.items);
   for (const PhasePlan& phase : plan.plan.phases) {
     bytes += BytesOf(phase.ranks) + BytesOf(phase.order) + BytesOf(phase.begin) + BytesOf(phase.load_before) +

@@ -48,6 +48,31 @@ TEST(StepDescription, TakesWhatTheContractAllows) {
   EXPECT_EQ(out->routes[0].route.send[1], (RouteSegment{1, 3, 2}));
 }
 
+TEST(StepDescription, GroupsAreOneForEachMicrobatch) {
+  pb::DescribeStepReply reply = Good();
+  const auto add = [](pb::ContextGroup* group, uint32_t first, uint32_t size) {
+    group->set_first(first);
+    group->set_size(size);
+  };
+  add(reply.add_groups(), 2, 2);
+  EXPECT_FALSE(CheckDescription(reply, 4).ok()) << "there are two microbatches";
+  add(reply.add_groups(), 2, 1);
+  add(reply.add_ahead()->add_groups(), 0, 4);
+  reply.add_ahead();
+  const auto out = CheckDescription(reply, 4);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(out->groups.of_microbatch, (std::vector<RankGroup>{{2, 2}, {2, 1}}));
+  EXPECT_EQ(out->groups.ahead, (std::vector<std::vector<RankGroup>>{{{0, 4}}, {}}));
+  for (const auto& [first, size] : {std::pair(0u, 0u), std::pair(1u, 2u), std::pair(0u, 1u << 31)}) {
+    pb::DescribeStepReply bad = reply;
+    add(bad.mutable_groups(1), first, size);
+    EXPECT_FALSE(CheckDescription(bad, 4).ok()) << first << "+" << size;
+    bad = reply;
+    add(bad.mutable_ahead(0)->mutable_groups(0), first, size);
+    EXPECT_FALSE(CheckDescription(bad, 4).ok()) << first << "+" << size;
+  }
+}
+
 TEST(StepDescription, TakesTheSpreadOfLoadsWithAndWithoutThoseOfAllRanks) {
   pb::DescribeStepReply reply = Good();
   pb::PhaseLoads* loads = reply.mutable_loads(1);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <set>
 
 #include "proto/service.pb.h"
 #include "tests/stream/fake_stream.h"
@@ -26,7 +28,8 @@ struct Described {
     request.set_rank(rank);
     request.set_all_loads(all_loads);
     pb::DescribeStepReply reply;
-    const absl::Status status = DescribeStep(*stream, builder, pool, 1ull << 30, plan, request, reply);
+    const absl::Status status =
+        DescribeStep(*stream, builder, pool, 1ull << 30, std::span(&plan, 1), request, reply);
     EXPECT_TRUE(status.ok()) << status;
     return reply;
   }
@@ -93,6 +96,37 @@ TEST(StepReply, HasTheLoadsOfAllRanksWhereTheyAreAskedFor) {
     EXPECT_THAT(reply.loads(i).tokens_before(), testing::ElementsAreArray(phase.tokens_before));
     EXPECT_THAT(reply.loads(i).tokens_after(), testing::ElementsAreArray(phase.tokens_after));
   }
+}
+
+TEST(StepReply, MembersOfAGroupHaveThePartsOfTheFirst) {
+  Job job = stream::FakeJob(4, 12);
+  job.groups = {.given = true, .powers_of_two = true, .max_size = 4, .tokens_per_rank = 24};
+  job.groups.sizes = PoolSizes(4, job.groups);
+  const Described step(std::move(job), stream::MixedSamples(40));
+  const Plan& plan = step.plan->plan;
+  const std::vector<std::shared_ptr<const stream::StepPlan>> plans(3, step.plan);
+  std::set<uint32_t> sizes;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    pb::DescribeStepRequest request;
+    request.set_rank(rank);
+    pb::DescribeStepReply reply;
+    ASSERT_TRUE(DescribeStep(*step.stream, step.builder, step.pool, 1ull << 30, plans, request, reply).ok());
+    ASSERT_EQ(reply.groups_size(), static_cast<int>(plan.num_microbatches));
+    uint32_t next = 0, several = 0;
+    for (const pb::PartDescription& part : reply.parts()) {
+      if (part.phase() != "llm") continue;
+      const pb::ContextGroup& group = reply.groups(static_cast<int>(next));
+      EXPECT_EQ(part.microbatch(), next++);
+      EXPECT_EQ(part.phase_rank(), group.first());
+      EXPECT_TRUE(group.first() <= rank && rank < group.first() + group.size());
+      sizes.insert(group.size());
+      several += group.size() > 1;
+    }
+    EXPECT_EQ(next, plan.num_microbatches);
+    ASSERT_EQ(reply.ahead_size(), 2) << "a list for each of the next steps";
+    EXPECT_EQ(reply.ahead(0).groups_size() > 0, several > 0);
+  }
+  EXPECT_GT(sizes.size(), 1u);
 }
 
 // Encoders on ranks 4 and 1, the llm on 2, 4 and 7.

@@ -48,9 +48,11 @@ def _group(group):
 
 
 def device_of(group):
-    """Where tensors of a group's collectives live: the current CUDA device with NCCL, else the CPU."""
+    """Where tensors of a group's collectives live: the current CUDA device with NCCL, the current NPU with HCCL, else the CPU."""
     if "nccl" in str(dist.get_backend(group)):
         return torch.device("cuda", torch.cuda.current_device())
+    if "hccl" in str(dist.get_backend(group)):
+        return torch.device("npu", torch.npu.current_device())
     return torch.device("cpu")
 
 

@@ -43,7 +43,7 @@ class Giver:
         self._consumer, self._channel, self._own = consumer, channel, own
         self._passed = 0
         channel.hello(json.dumps({"phases": consumer.phases(), "generators": consumer.generators(),
-                                  "sequences": consumer.sequences(),
+                                  "sequences": consumer.sequences(), "group_sizes": consumer.group_sizes(),
                                   "num_steps": consumer.num_steps(),
                                   "state": consumer.state()}).encode())
 
@@ -82,6 +82,9 @@ class Giver:
     def sequences(self):
         return self._consumer.sequences()
 
+    def group_sizes(self):
+        return self._consumer.group_sizes()
+
     def num_steps(self):
         return self._consumer.num_steps()
 
@@ -104,6 +107,7 @@ class Taker:
                         for name, (ranks, once, mesh) in hello["phases"].items()}
         self._generators = {name: tuple(media) for name, media in hello["generators"].items()}
         self._sequences, self._state, self._num_steps = hello["sequences"], hello["state"], hello["num_steps"]
+        self._group_sizes = hello["group_sizes"]
         self._steps = self._bytes = 0
         self._waited = 0.0
 
@@ -152,6 +156,9 @@ class Taker:
 
     def sequences(self):
         return self._sequences
+
+    def group_sizes(self):
+        return self._group_sizes
 
     def num_steps(self):
         return self._num_steps

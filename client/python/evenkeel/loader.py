@@ -20,6 +20,7 @@ _OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "split", "som
 _FETCH = ("each", "node", "leader")
 _STEP_SECONDS, _CONNECT_SECONDS = 300, 30  # the defaults of the timeouts
 _STATE_VERSION = 1
+_GROUPS_AHEAD = 8  # steps whose groups come with a step (core/context_groups.h)
 
 
 class Loader:
@@ -101,6 +102,7 @@ class Loader:
         self._given_topology, self._fetch, self._some_ranks = topology, fetch, some_ranks
         self._topology = None  # of the llm, as the workers describe it
         self._sequences = "whole"
+        self._peeked = None  # the next step, where it was received before it was asked for
         self._origin = None
         self._waits_for_done = wait_for_done
         self._forget_done()
@@ -173,7 +175,7 @@ class Loader:
         if self._end is not None and self._next >= self._end:
             raise StopIteration
         self.connect()
-        native = self._said_by_worker(self._consumer.next)
+        native, self._peeked = self._peek(), None
         if native is None:
             raise StopIteration
         self._next = native.index + 1
@@ -181,6 +183,12 @@ class Loader:
                            self._generators)
         step._when_done = self._when_done
         return step
+
+    def _peek(self):
+        """The extension's next step; None at the end."""
+        if self._peeked is None:
+            self._peeked = self._said_by_worker(self._consumer.next)
+        return self._peeked
 
     def __len__(self):
         """Steps of the iteration: num_steps or those of the stream; after a state was loaded those that it left. Connects where
@@ -205,6 +213,37 @@ class Loader:
         it. Connects."""
         self.connect()
         return self._topology
+
+    def groups(self, steps=None):
+        """The context groups of several ranks, as lists of global ranks: what `evenkeel.torch.GroupPool` makes. Connects.
+
+        steps   None: every group that the plan may choose, or those of the mesh: the same list on every rank. A number: the
+                groups that this rank is in during the next steps, the first of which is the one that the iteration returns
+                next; it is received for that. At most 9, fewer where the stream ends. With dynamic groups alone
+        """
+        self.connect()
+        sizes = self._consumer.group_sizes()
+        if steps is None:
+            if self._topology is None:
+                return self._topology_of_llm().pool_groups(sizes)
+            return self._topology.pool_groups(sizes) if sizes else \
+                [one for one in self._topology.context_groups() if len(one) > 1]
+        if not sizes:
+            raise ValueError("groups(steps=...) needs a job with context_parallel: dynamic; groups() has those of the mesh")
+        if not 1 <= steps <= 1 + _GROUPS_AHEAD:
+            raise ValueError(f"groups: steps is {steps}; a step comes with the groups of itself and of the next {_GROUPS_AHEAD}")
+        if self._topology is None or (self._end is not None and self._next >= self._end):
+            return []
+        native = self._peek()
+        if native is None:
+            return []
+        now, ahead = native.groups()
+        found = {tuple(group) for groups in [now, *ahead[:steps - 1]] for group in groups if group[1] > 1}
+        return [self._topology.ranks_of_replicas(first, size) for first, size in sorted(found)]
+
+    def _topology_of_llm(self):
+        leaders, _, mesh = self._phases["llm"]
+        return of_phase(leaders[0], leaders, mesh)
 
     def mesh_of(self, phase):
         """The mesh of a phase of the job, also of one that this rank is not in: the Topology of the phase's first rank.
@@ -288,6 +327,7 @@ class Loader:
                 f"cannot resume at step {state['step']}: the checkpoint's stream digest is {state['stream_digest']}, "
                 f"the workers serve stream digest {serves} (other data, another seed, batch size, processor or "
                 "release)", "FAILED_PRECONDITION")
+        self._peeked = None
         self._consumer.seek(state["step"])
         self._next, self._resumed = int(state["step"]), dict(state)
         self._compare_layout()
@@ -308,7 +348,7 @@ class Loader:
         """Ends the connection. Arrays of received steps stay valid."""
         if self._consumer is not None:
             self._consumer.close()
-            self._consumer = self._origin = None
+            self._consumer = self._origin = self._peeked = None
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -411,7 +451,7 @@ class Loader:
         self.close()
 
     def __getstate__(self):
-        state = dict(self.__dict__, _consumer=None, _worker=None, _phases=None, _groups={}, _origin=None, _topology=None)
+        state = dict(self.__dict__, _consumer=None, _peeked=None, _worker=None, _phases=None, _groups={}, _origin=None, _topology=None)
         for name in ("_when_done", "_started"):
             state.pop(name)
         return state

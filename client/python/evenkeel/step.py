@@ -170,7 +170,7 @@ class Microbatch(Fields):
     encoders   {phase: Fields} of encoders that run once per microbatch. If there are any, the mapping has them under
                the name "encoders", so that they are not lost where it is converted to a dict.
     targets    likewise, of generators that run once per microbatch
-    context    evenkeel.context.ContextGroup with context parallelism in the job's mesh, else None
+    context    evenkeel.context.ContextGroup with context parallelism in the job's mesh or with dynamic groups, else None
 
     `position_ids` of packed documents are [4, 1, tokens]: the position within the document, then the three positions of
     M-RoPE. Transformers recognises packed documents by the first row, and reads the others where there are four.
@@ -343,10 +343,10 @@ def _with_positions(tensors):
     return tensors
 
 
-def _in_context(microbatch, topology, sequences):
+def _in_context(microbatch, ranks, index, sequences):
     from evenkeel import context  # which needs this module
     lengths = np.diff(microbatch["cu_seqlens"]).astype(np.int64) if "cu_seqlens" in microbatch else None
-    microbatch.context = context.ContextGroup(topology.context_ranks, topology.context_index, lengths, sequences)
+    microbatch.context = context.ContextGroup(ranks, index, lengths, sequences)
     return microbatch if sequences == "whole" else context.Shard(microbatch)
 
 
@@ -385,8 +385,12 @@ def from_native(native, phases, group, origin=None, topology=None, sequences="wh
             into[phase] = Fields(pieces.get((phase, 0), ()))
             if phase in by_phase:
                 routes[phase] = by_phase[phase][0]
-    if topology is not None and topology.context > 1:
-        microbatches = [_in_context(one, topology, sequences) for one in microbatches]
+    dynamic = native.groups()[0]
+    if topology is not None and dynamic:
+        microbatches = [_in_context(one, topology.ranks_of_replicas(first, size), topology.replica - first, sequences)
+                        for one, (first, size) in zip(microbatches, dynamic)]
+    elif topology is not None and topology.context > 1:
+        microbatches = [_in_context(one, topology.context_ranks, topology.context_index, sequences) for one in microbatches]
     loads = {phase: _loads(*one) for phase, one in native.loads().items()}
     return Step(native.index, native.num_samples, native.loss_tokens, microbatches, encoders, routes, loads, native, targets,
                 generators)

@@ -120,6 +120,18 @@ class Topology:
         return [[self.rank_at(data=d, pipeline=p, context=c, tensor=t) for c in range(self.context)]
                 for p in range(self.pipeline) for d in range(self.data) for t in range(self.tensor)]
 
+    def ranks_of_replicas(self, first, count):
+        """Global ranks at this rank's coordinates in the replicas from `first` on: a dynamic context group."""
+        return [self.rank_at(data=replica, pipeline=self.stage, context=self.context_index, tensor=self.tensor_index)
+                for replica in range(first, first + count)]
+
+    def pool_groups(self, sizes):
+        """Global ranks of every dynamic context group of these sizes, the same list on every rank. A group of n replicas begins
+        at a multiple of n."""
+        return [[self.rank_at(data=replica, pipeline=p, tensor=t) for replica in range(first, first + size)]
+                for size in sizes if size > 1 for first in range(0, self.data - size + 1, size)
+                for p in range(self.pipeline) for t in range(self.tensor)]
+
     def peer(self, leader):
         """The rank at this rank's coordinates in the replica that `leader` leads."""
         return self.rank_at(data=self.coordinates(leader)["data"], pipeline=self.stage, context=self.context_index,

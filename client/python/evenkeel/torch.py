@@ -9,7 +9,7 @@ import torch.utils._pytree as pytree
 
 from evenkeel import agreement
 from evenkeel.agreement import agree  # noqa: F401 - evenkeel.torch.agree
-from evenkeel.context import Shard
+from evenkeel.context import Shard, rows_of_shard
 from evenkeel.route import Route
 from evenkeel.step import Fields, Microbatch
 
@@ -281,23 +281,56 @@ def _any_requires_grad(inputs, route, group):
 class GroupPool:
     """Process groups of context groups, each made once.
 
-        pool = evenkeel.torch.GroupPool(topology.context_groups())       # every rank of the world calls it
+        pool = evenkeel.torch.GroupPool(loader.groups())                 # every rank of the world calls it
         dist.all_gather(keys, own, group=pool.of(microbatch.context))
 
-    groups    lists of global ranks, the same on every rank, at most `limit`: each holds memory and connections
-    backend   of torch.distributed; None: the world's
+    groups    lists of global ranks, the same on every rank
+    backend   of torch.distributed ("nccl", "hccl", "gloo"); None: the world's
+    limit     groups that a rank may be in: each holds memory and connections
+    lazy      makes no group before `add` names it
+
+    Dynamic groups may be made as steps need them, ahead of time:
+
+        pool = evenkeel.torch.GroupPool(loader.groups(), lazy=True)
+        for ...:
+            pool.add(loader.groups(steps=8))                             # every rank of the world, before every step
+            step = next(loader)
     """
 
-    def __init__(self, groups, backend=None, limit=64):
-        wanted = sorted({tuple(one) for one in groups if len(one) > 1})
-        own = [one for one in wanted if dist.get_rank() in one]
-        if len(own) > limit:
-            raise ValueError(f"GroupPool: rank {dist.get_rank()} is in {len(own)} groups; the limit is {limit}")
-        self._groups = {}
-        for ranks in wanted:  # in one order on every rank, also for ranks that are not in the group
-            group = dist.new_group(list(ranks), backend=backend)
-            if ranks in own:
+    def __init__(self, groups, backend=None, limit=64, lazy=False):
+        self._missing = sorted({tuple(one) for one in groups if len(one) > 1})
+        self._groups, self._backend = {}, backend
+        own = sum(dist.get_rank() in one for one in self._missing)
+        if own > limit:
+            raise ValueError(f"GroupPool: rank {dist.get_rank()} is in {own} groups; the limit is {limit}")
+        if not lazy:
+            self._make(self._missing)
+
+    def _make(self, groups):
+        for ranks in groups:  # in one order on every rank, also for ranks that are not in the group
+            group = dist.new_group(list(ranks), backend=self._backend)
+            if dist.get_rank() in ranks:
                 self._groups[ranks] = group
+        self._missing = [one for one in self._missing if one not in set(groups)]
+
+    def add(self, groups):
+        """Makes those groups that any rank names and the pool does not have yet. A collective of the world, with a bit for each
+        missing group, until all groups of the pool are made. ValueError: a group that is not of the pool."""
+        wanted = {tuple(one) for one in groups if len(one) > 1}
+        unknown = wanted - set(self._missing) - set(self._groups)
+        if unknown:
+            raise ValueError(f"GroupPool: ranks {list(min(unknown))} are no group of the pool; give it loader.groups()")
+        if not self._missing:
+            return
+        words = [sum(1 << bit for bit, one in enumerate(self._missing[at:at + 32]) if one in wanted)
+                 for at in range(0, len(self._missing), 32)]
+        said = agreement.gather_numbers(words)
+        self._make([one for number, one in enumerate(self._missing)
+                    if any(of_rank[number // 32] >> number % 32 & 1 for of_rank in said)])
+
+    def __len__(self):
+        """Groups of this rank."""
+        return len(self._groups)
 
     def of(self, context):
         """The process group of a ContextGroup; None where it has one member. ValueError: it is not in the pool."""
@@ -324,6 +357,54 @@ def placeholders(microbatch, phase, targets=False):
                          "give the media that it encodes, as in ('image', 'video')")
     types = np.asarray(microbatch["mm_token_type_ids"]).reshape(-1)
     return np.flatnonzero(np.isin(types, [_TYPES[medium] + (_TARGET if targets else 0) for medium in media]))
+
+
+def shard_routes(step, phase, media=None, group=None):
+    """The phase's route(s) of a step, cut to the rows whose placeholders are in this rank's shards: what `exchange` moves along
+    them is `rows_of_shard` of what it would move along step.routes[phase], and the other rows do not travel.
+
+        route = evenkeel.torch.shard_routes(step, "vision")
+        rows = evenkeel.torch.exchange(encoded, route)
+        own = rows[slice(*route.microbatch_rows(number))]
+
+    A Route, or a list with one per microbatch where the phase runs once per microbatch. A collective of the route's ranks, with
+    a byte for each row: only the receiver of a row has the text that says where its placeholder is. `media`: of a phase that is
+    not named vision or audio, as for `placeholders`; `group`: as for `exchange`.
+    """
+    routes = step.routes[phase]
+    kept = [rows_of_shard(one, phase if media is None else media) for one in step.microbatches]
+    if isinstance(routes, list):
+        return [_cut_route(route, [rows if number == route.microbatch else rows[:0] for number, rows in enumerate(kept)], group)
+                for route in routes]
+    return _cut_route(routes, kept, group)
+
+
+def _cut_route(route, kept, group):
+    """kept: of each microbatch, the numbers of its rows that are taken."""
+    taken = np.zeros(route.rows_out, bool)
+    for number, rows in enumerate(kept):
+        taken[route.microbatch_rows(number)[0] + rows] = True
+    place = np.cumsum(taken) - 1
+    wanted = taken[route.receive_index]
+    asked = torch.from_numpy(wanted.astype(np.uint8))
+    if _needs_others(route, group):
+        _, _, send_splits, receive_splits = _plan_for(route, group, torch.device("cpu"))
+        device = agreement.device_of(group)
+        answers = torch.empty(len(route.send_index), dtype=torch.uint8, device=device)
+        dist.all_to_all_single(answers, asked.to(device), send_splits, receive_splits, group=group)
+        asked = answers.cpu()
+    sent = asked.numpy().astype(bool)
+    peers = [np.repeat(np.arange(len(route.ranks)), splits) for splits in (route.send_splits, route.receive_splits)]
+    return Route(route.ranks, _runs(peers[0][sent], route.send_index[sent]),
+                 _runs(peers[1][wanted], place[route.receive_index[wanted]]), route.rows_in, int(taken.sum()),
+                 np.concatenate([[0], np.cumsum([len(rows) for rows in kept])]).tolist(), route.source, route.destination,
+                 route.microbatch, route.origin, route.all_stay)
+
+
+def _runs(peers, rows):
+    """Segments [n, 3] (peer, first row, rows) of rows in the order of a buffer."""
+    begins = np.flatnonzero(np.concatenate([[True], (np.diff(peers) != 0) | (np.diff(rows) != 1)])) if len(rows) else peers
+    return np.stack([peers[begins], rows[begins], np.diff(np.concatenate([begins, [len(rows)]]))], 1) if len(rows) else ()
 
 
 def media_of(phase, fields):

@@ -112,6 +112,17 @@ class Step {
     for (const client::LocalRoute& route : data_->routes) out.append(WrapRoute(route));
     return out;
   }
+  // ([(first, size)] of every microbatch, [[(first, size)]] of the next steps); empty without dynamic groups.
+  py::tuple Groups() const {
+    const auto wrap = [](const std::vector<RankGroup>& groups) {
+      py::list out;
+      for (const RankGroup& group : groups) out.append(py::make_tuple(group.first, group.size));
+      return out;
+    };
+    py::list ahead;
+    for (const std::vector<RankGroup>& groups : data_->groups.ahead) ahead.append(wrap(groups));
+    return py::make_tuple(wrap(data_->groups.of_microbatch), std::move(ahead));
+  }
   // {phase: (number of ranks, {name: (max, mean, own or None, [all])})}
   py::dict Loads() const {
     py::dict out;
@@ -264,6 +275,7 @@ class PyConsumer {
   }
 
   std::string Sequences() { return Open().sequences(); }
+  std::vector<uint32_t> GroupSizes() { return Open().group_sizes(); }
 
   // None: the stream has no end.
   std::optional<uint64_t> NumSteps() { return Open().num_steps(); }
@@ -326,6 +338,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("parts", &Step::Parts)
       .def("routes", &Step::Routes)
       .def("loads", &Step::Loads)
+      .def("groups", &Step::Groups)
       .def("digest", &Step::Digest)
       .def("share", &Step::Share)
       .def_static("from_shared", &Step::FromShared);
@@ -338,6 +351,7 @@ PYBIND11_MODULE(_evenkeel, module) {
       .def("phases", &PyConsumer::Phases)
       .def("generators", &PyConsumer::Generators)
       .def("sequences", &PyConsumer::Sequences)
+      .def("group_sizes", &PyConsumer::GroupSizes)
       .def("num_steps", &PyConsumer::NumSteps)
       .def("close", &PyConsumer::Close);
 }
