@@ -153,6 +153,12 @@ std::string PolicyNames() { return reorder::NamesOf(kPolicies); }
 
 absl::StatusOr<Plan> PlanByPolicy(const Policy& policy, const Job& job, const StepSamples& samples,
                                   const reorder::DummyItems& dummies) {
+  if (job.groups.given) {
+    return absl::InvalidArgumentError(
+        "the job has topology.context_parallel: dynamic, which this model of a step does not have; compare "
+        "degrees with "
+        "--context-parallel");
+  }
   if (policy.as_job) return reorder::MakePlan(job, samples, dummies);
   Job by_policy = job;
   StepSamples opened;

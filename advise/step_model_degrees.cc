@@ -3,6 +3,7 @@
 #include "advise/step_model_degrees.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "advise/hybrid_groups.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
+#include "reorder/context_parallel/waves.h"
 #include "reorder/item_phases.h"
 
 namespace evenkeel::advise {
@@ -43,6 +45,16 @@ constexpr DegreePolicy kPolicies[] = {
      .algorithm = "dhp",
      .powers_of_two = true},
     {.name = "dhp", .summary = "DHP: a degree for every group", .algorithm = "dhp"},
+    {.name = "regroup_pool",
+     .summary = "ours, in aligned groups of powers of two from a pool of 64, as a stream has them",
+     .algorithm = "regroup",
+     .pool = 64},
+    {.name = "persistent",
+     .summary =
+         "Megatron-LM with groups of several sizes that stay the same for a step, from such a pool: no "
+         "barrier between microbatches",
+     .algorithm = reorder::kPersistent,
+     .pool = 64},
     {.name = "regroup",
      .summary = "ours: groups that follow from the time they take",
      .algorithm = "regroup"},
@@ -140,6 +152,25 @@ class Step {
       ++microbatches_;
     }
     return Finish(Meet::kEveryRound);
+  }
+
+  // Groups that stay the same run their waves one after the other, and wait for each other at the end.
+  absl::StatusOr<StepFigures> RunPersistent(const std::vector<reorder::Wave>& waves) {
+    AddEncoders();
+    std::vector<InTurn> ends(input_.ranks, {.end = figures_.iteration_seconds});  // by first rank
+    for (const reorder::Wave& wave : waves) {
+      for (const reorder::PlacedGroup& group : wave) {
+        if (group.sequences.empty()) continue;
+        InTurn& line = ends[group.ranks.first];
+        const Nodes::Taken taken = Nodes::TakenFrom(job_, group.ranks.first, group.ranks.size);
+        const GroupTime time = AddGroup(taken, group.sequences, microbatches_, line.end);
+        line.end += time.seconds;
+        line.waits += time.waits;
+        EndsAt(line.end, line.waits);
+      }
+      ++microbatches_;
+    }
+    return Finish(Meet::kAtTheEnd);
   }
 
   // Trainers without a planner: groups of one degree, group g has sequences g, g + groups, ..., and runs as
@@ -429,6 +460,16 @@ absl::StatusOr<StepFigures> WithoutAPlanner(const DegreePolicy& policy, const Jo
   return step.RunRounds(HybridRounds(tokens, input.ranks, TokensPerRank(input) / degree));
 }
 
+absl::StatusOr<StepFigures> FiguresOf(const DegreePolicy& policy, const reorder::ContextParallelInput& input,
+                                      Step step) {
+  if (policy.is_persistent()) {
+    EVENKEEL_ASSIGN_OR_RETURN(const std::vector<reorder::Wave> waves, reorder::PlanWaves(input));
+    return step.RunPersistent(waves);
+  }
+  EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelPlan plan, reorder::PlanContextParallel(input));
+  return step.Run(plan);
+}
+
 }  // namespace
 
 std::span<const DegreePolicy> DegreePolicies() { return kPolicies; }
@@ -504,12 +545,20 @@ absl::StatusOr<StepFigures> ModelDegrees(const DegreePolicy& policy, const Job& 
   for (const auto& [in_node, between_nodes] : bandwidths) {
     EVENKEEL_ASSIGN_OR_RETURN(reorder::ContextParallelInput input,
                               SequencesOf(job, samples, model, machine, in_node));
+    if (policy.is_persistent()) {
+      input.model_states = DegreeCosts(job, model, machine).ModelStates(kStateBytes - kOptimizerBytes);
+    }
     input.ranks_per_node = SmallestNode(job);
     input.cost.ring_between_nodes = std::max(input.cost.ring, input.cost.ring * in_node / between_nodes);
     input.algorithm = std::string(policy.algorithm);
     input.powers_of_two = policy.powers_of_two;
-    EVENKEEL_ASSIGN_OR_RETURN(const reorder::ContextParallelPlan plan, reorder::PlanContextParallel(input));
-    EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures, Step(job, samples, model, machine, input).Run(plan));
+    if (policy.pool > 0) {
+      const uint32_t largest = std::bit_floor(input.ranks);
+      input.degrees =
+          PoolSizes(input.ranks, {.powers_of_two = true, .max_size = largest, .pool = policy.pool});
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(StepFigures figures,
+                              FiguresOf(policy, input, Step(job, samples, model, machine, input)));
     if (!best || figures.iteration_seconds < best->iteration_seconds) best = std::move(figures);
   }
   return *std::move(best);

@@ -66,6 +66,7 @@
 #include "core/job.h"
 #include "core/plan.h"
 #include "reorder/context_parallel/context_parallel.h"
+#include "reorder/context_parallel/waves.h"
 
 namespace evenkeel::advise {
 
@@ -74,9 +75,13 @@ struct DegreePolicy {
   std::string_view summary;    // one line for a report
   std::string_view algorithm;  // of context_parallel.h; empty: a trainer without a planner
   bool powers_of_two = false;
+  uint32_t pool =
+      0;  // groups of several ranks that a run may use, which are aligned powers of two; 0: any groups
   bool ulysses = false;  // without a planner: DeepSpeed if true, else Megatron-LM
   bool hybrid = false;   // without a planner: Megatron-Core's degree for every sequence (hybrid_groups.h)
 
+  // Groups of several degrees that stay the same for a step; memory as for Megatron-LM.
+  bool is_persistent() const { return algorithm == reorder::kPersistent; }
   // One degree for all steps of a run, instead of a choice for every step.
   bool one_degree() const { return algorithm.empty() && !hybrid; }
   // One degree for all sequences of a step.

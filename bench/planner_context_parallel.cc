@@ -5,7 +5,9 @@
 #include <iostream>
 
 #include "bench/planner_pack.h"
+#include "core/context_groups.h"
 #include "reorder/context_parallel/context_parallel.h"
+#include "reorder/context_parallel/waves.h"
 #include "tests/reorder/omni_trace.h"
 
 namespace {
@@ -30,16 +32,17 @@ constexpr Shape kShapes[] = {
      }},
     {"alike", [](reorder::Random& random) { return random.Length(9, 0.5, 64, 200000); }}};
 
-reorder::ContextParallelInput Draw(const Shape& shape, uint64_t seed, double fill, double ring) {
+reorder::ContextParallelInput Draw(const Shape& shape, uint64_t seed, double fill, double ring,
+                                   uint32_t ranks = kRanks) {
   reorder::Random random(seed);
-  reorder::ContextParallelInput input{.ranks = kRanks, .memory_per_token = 1};
+  reorder::ContextParallelInput input{.ranks = ranks, .memory_per_token = 1};
   double total = 0, longest = 0;
   for (size_t s = 0; s < kSequences; ++s) {
     input.sequences.push_back({.tokens = shape.draw(random)});
     total += input.sequences.back().tokens;
     longest = std::max<double>(longest, input.sequences.back().tokens);
   }
-  input.memory_per_rank = std::max(longest * 1.05, total / fill) / kRanks;
+  input.memory_per_rank = std::max(longest * 1.05, total / fill) / ranks;
   input.cost = {.attention = 1.0 / 4096, .linear = 1, .constant = 15, .ring = ring, .ring_constant = 30};
   return input;
 }
@@ -60,6 +63,44 @@ Planned PlanWith(reorder::ContextParallelInput input, const char* algorithm, boo
     std::exit(1);
   }
   return {*std::move(plan), ms};
+}
+
+constexpr uint32_t kPooledRanks = 256;
+
+void PrintPoolRow(const Shape& shape, double fill, double ring, bool powers) {
+  double waves = 0, time = 0, of_static = 0, of_any = 0, ms = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    reorder::ContextParallelInput input = Draw(shape, seed, fill, ring, kPooledRanks);
+    of_static += PlanWith(input, "static", false).plan.time;
+    of_any += PlanWith(input, "regroup", false).plan.time;
+    input.degrees = PoolSizes(kPooledRanks, {.powers_of_two = powers, .max_size = kPooledRanks, .pool = 64});
+    const std::clock_t start = std::clock();
+    const auto planned = reorder::PlanWaves(input);
+    ms = std::max(ms, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    if (!planned.ok()) {
+      std::cerr << "waves: " << planned.status() << "\n";
+      std::exit(1);
+    }
+    waves += static_cast<double>(planned->size()) / kSeeds;
+    time += reorder::TimeOfWaves(input, *planned);
+  }
+  std::printf("| %s | %.1f | %.2f | %s | %.1f | %.3f | %.3f | %.1f |\n", shape.name, fill, ring,
+              powers ? "powers of two" : "any", waves, of_static / time, of_any / time, ms);
+}
+
+// What a stream plans: waves of aligned groups from a pool of 64.
+void PrintPoolTable() {
+  std::printf(
+      "\n| lengths | batch / memory | ring | sizes | waves | static | regroup, any groups | ms "
+      "|\n|---|---|---|---|---|---|---|---|\n"
+      "| limit | | | | | | | <= 10 |\n");
+  for (const Shape& shape : kShapes) {
+    for (double fill : {8.0, 1.6}) {
+      for (double ring : {0.02, 0.3}) {
+        for (bool powers : {true, false}) PrintPoolRow(shape, fill, ring, powers);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -92,4 +133,5 @@ void PrintContextParallelTable() {
       }
     }
   }
+  PrintPoolTable();
 }

@@ -118,7 +118,7 @@ def test_degrees_of_a_job_are_simulated_from_its_index(mixed):
                     "--memory-gb", 400)
     assert done.returncode == 0, done.stderr
     policies = {policy["policy"]: policy for policy in json.loads(done.stdout)["policies"]}
-    assert set(policies) == {"megatron", "megatron_hybrid", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "regroup"}
+    assert set(policies) == {"megatron", "megatron_hybrid", "deepspeed", "static_power_of_two", "static", "dhp_powers_of_two", "dhp", "persistent", "regroup_pool", "regroup"}
     assert all(policy["steps"] == 2 and policy["groups"] for policy in policies.values())
 
 
