@@ -97,15 +97,15 @@ void AddGroup(const RankGroup& group, google::protobuf::RepeatedPtrField<pb::Con
 // The groups of an llm rank in the first plan, and those of several ranks in the others.
 void AddGroups(std::span<const std::shared_ptr<const stream::StepPlan>> plans, uint32_t rank,
                pb::DescribeStepReply& reply) {
-  for (const auto& step : plans) {
-    const Plan& plan = step->plan;
+  for (size_t step = 0; step < plans.size(); ++step) {
+    const Plan& plan = plans[step]->plan;
     std::set<RankGroup> several;
     for (uint32_t m = 0; m < plan.num_microbatches; ++m) {
       const RankGroup& group = plan.groups[rank * size_t{plan.num_microbatches} + m];
-      if (step == plans.front()) AddGroup(group, *reply.mutable_groups());
+      if (step == 0) AddGroup(group, *reply.mutable_groups());
       if (group.size > 1) several.insert(group);
     }
-    if (step == plans.front()) continue;
+    if (step == 0) continue;
     pb::ContextGroupsOfStep& ahead = *reply.add_ahead();
     for (const RankGroup& group : several) AddGroup(group, *ahead.mutable_groups());
   }

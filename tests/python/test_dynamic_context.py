@@ -10,8 +10,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import evenkeel
+import evenkeel.topology
 import evenkeel.torch
 import jobs
+import mesh_jobs
 import ranks
 import toy
 from evenkeel import context, packing
@@ -157,10 +159,35 @@ def test_groups_are_named_steps_ahead(folder):
                 assert any(named[0][2])
                 with pytest.raises(ValueError, match="steps is 10; a step comes with the groups of itself and of the next 8"):
                     loader.groups(steps=10)
+    path = write_job(folder, "ends")
+    path.write_text(path.read_text().replace("{name: mixed,", "{name: mixed, max_epochs: 1,"))
+    with jobs.worker(path) as endpoint, jobs.alone(endpoint, rank=1) as loader:
+        named = loader.groups(steps=9)
+        used = {tuple(one.context.ranks) for step in loader for one in step.microbatches if one.context.size > 1}
+        assert {tuple(one) for one in named} == used, "up to the end of the stream"
+        assert loader.groups(steps=9) == []
     with jobs.worker(folder / "one.yaml") as endpoint, evenkeel.Loader(endpoint, rank=0) as loader:
         assert loader.groups() == []
         with pytest.raises(ValueError, match="needs a job with context_parallel: dynamic"):
             loader.groups(steps=1)
+
+
+def test_tensor_ranks_are_grouped_by_their_places(folder):
+    path = write_job(folder, "tensor", groups="sizes: powers_of_two, tokens_per_rank: 352")
+    path.write_text(path.read_text().replace("ranks_per_node: 2,", "ranks_per_node: 2, mesh: {tensor: 2, data: 2},"))
+    with jobs.worker(path) as endpoint:
+        def receive(rank):
+            topology = evenkeel.topology.from_grid(rank, tensor=2, data=2, ranks_per_node=2)
+            with jobs.alone(str(endpoint), topology=topology, fetch="node", num_steps=2) as loader:
+                assert loader.groups() == [[0, 2], [1, 3]]
+                steps = list(loader)
+            return [(one.context.ranks, one.context.index, one["input_ids"]) for step in steps for one in step.microbatches]
+        by_rank = mesh_jobs.in_threads(range(RANKS), receive)
+    assert any(len(group) == 2 for group, *_ in by_rank[0])
+    for rank in range(RANKS):
+        for (group, index, tokens), (other, _, same) in zip(by_rank[rank], by_rank[rank ^ 1]):
+            assert group[index] == rank and group in ([rank], [rank % 2, 2 + rank % 2])
+            assert len(group) == len(other) and np.array_equal(tokens, same), "tensor ranks have the same tokens"
 
 
 def digests(endpoints, rank, **options):
