@@ -178,7 +178,7 @@ absl::Status CheckJob(const Job& job) {
   EVENKEEL_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(job));
   EVENKEEL_RETURN_IF_ERROR(CheckOptions(*layout.llm));
   for (const PhaseSpec* spec : layout.encoders) EVENKEEL_RETURN_IF_ERROR(CheckOptions(*spec));
-  EVENKEEL_RETURN_IF_ERROR(CheckGroups(job.groups));
+  EVENKEEL_RETURN_IF_ERROR(CheckGroups(job, layout));
   if (job.batch.pack.bins > 0) EVENKEEL_RETURN_IF_ERROR(CheckPackAlgorithm(job.batch.pack.algorithm));
   const absl::Status order = OrderMicrobatches({.algorithm = job.pipeline.order}).status();
   if (order.ok()) return order;

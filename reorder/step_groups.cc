@@ -67,11 +67,14 @@ ContextParallelInput InputOf(const Job& job, const Layout& layout, const LlmUnit
 
 }  // namespace
 
-absl::Status CheckGroups(const GroupSpec& spec) {
-  if (!spec.given) return absl::OkStatus();
-  if (PlanWaves({.degrees = {1}, .algorithm = spec.algorithm}).ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("topology.groups.algorithm: '", spec.algorithm,
-                                                 "' is unknown; expected one of ", WaveAlgorithmNames()));
+absl::Status CheckGroups(const Job& job, const Layout& layout) {
+  if (!job.groups.given) return absl::OkStatus();
+  if (!PlanWaves({.degrees = {1}, .algorithm = job.groups.algorithm}).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("topology.groups.algorithm: '", job.groups.algorithm,
+                                                   "' is unknown; expected one of ", WaveAlgorithmNames()));
+  }
+  const absl::Status status = PlanWaves(InputOf(job, layout, {}, {})).status();
+  return status.ok() ? status : AddContext(status, "cost of the phase llm, with topology.groups");
 }
 
 absl::StatusOr<StepGroups> PlanStepGroups(const Job& job, const Layout& layout, const LlmUnits& llm,

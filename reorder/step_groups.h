@@ -27,8 +27,8 @@ struct StepGroups {
   std::vector<uint32_t> microbatch;  // [samples]
 };
 
-// InvalidArgument: an algorithm that does not exist.
-absl::Status CheckGroups(const GroupSpec& spec);
+// InvalidArgument: an algorithm that does not exist, or costs of the llm that are beyond all measure. OK without groups.
+absl::Status CheckGroups(const Job& job, const Layout& layout);
 
 // `llm.tokens` and the encoders' units are filled. Where media attend fully, a sample's attention is that of a causal mask
 // and, for every image and video, that of its rows once more: DHP's eta is the sum of squared rows over the squared length.

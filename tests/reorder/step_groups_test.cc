@@ -173,6 +173,15 @@ TEST(StepGroups, AnUnknownAlgorithmIsRefused) {
             "persistent");
 }
 
+TEST(StepGroups, CostsBeyondMeasureAreRefusedBeforeAnyStep) {
+  Job job = JobOf(2, 100);
+  job.phases[0].cost.quadratic = 1e200;
+  EXPECT_EQ(CheckJob(job).message(),
+            "cost of the phase llm, with topology.groups: context_parallel: cost.attention is 1e+200; "
+            "expected a number "
+            "from 0 to 1e30");
+}
+
 TEST(StepGroups, TheCheckFindsBrokenGroups) {
   const Job job = JobOf(4, 100);
   const StepSamples step =
