@@ -2,6 +2,8 @@
 #include "cli/plan_report.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -113,6 +115,42 @@ void AddPhaseRows(const PhasePlan& phase, std::string& out) {
                         MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
 }
 
+// The groups of one microbatch, by their first ranks.
+std::vector<RankGroup> GroupsOf(const Plan& plan, uint32_t microbatch) {
+  std::vector<RankGroup> groups;
+  for (size_t rank = 0; rank * plan.num_microbatches < plan.groups.size();) {
+    groups.push_back(plan.groups[rank * plan.num_microbatches + microbatch]);
+    rank += groups.back().size;
+  }
+  return groups;
+}
+
+// "groups of microbatch 0: 1 of 4 ranks, 4 of 1 rank", and so on.
+void AddGroupRows(const Plan& plan, std::string& out) {
+  for (uint32_t m = 0; m < plan.num_microbatches && !plan.groups.empty(); ++m) {
+    std::map<uint32_t, uint32_t, std::greater<>> count;  // by size, the largest first
+    for (const RankGroup& group : GroupsOf(plan, m)) ++count[group.size];
+    absl::StrAppendFormat(&out, "%sgroups of microbatch %d:", m == 0 ? "\n" : "", m);
+    for (const auto& [size, groups] : count) {
+      absl::StrAppendFormat(&out, "%s %d of %d rank%s", size == count.begin()->first ? "" : ",", groups, size,
+                            size == 1 ? "" : "s");
+    }
+    out += "\n";
+  }
+}
+
+std::string GroupsJson(const Plan& plan) {
+  std::string out = "[";
+  for (uint32_t m = 0; m < plan.num_microbatches; ++m) {
+    absl::StrAppend(&out, m > 0 ? "," : "", "[");
+    for (const RankGroup& group : GroupsOf(plan, m)) {
+      absl::StrAppend(&out, group.first > 0 ? "," : "", "[", group.first, ",", group.size, "]");
+    }
+    out += "]";
+  }
+  return out + "]";
+}
+
 // Attention takes a tenth of the work of a model with 7 billion weights from about this length on.
 constexpr uint32_t kLongSequence = 8192;
 
@@ -152,6 +190,7 @@ std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step
                           std::string(PhaseName(ends->first)), std::string(PhaseName(ends->second)),
                           rows.local, rows.node, rows.cross);
   }
+  AddGroupRows(plan, out);
   AddNoteOnCost(stream.job, plan, out);
   return out;
 }
@@ -178,7 +217,9 @@ absl::StatusOr<std::string> PlanJson(const stream::Stream& stream, const stream:
   out += R"(],"routes":[)";
   for (size_t i = 0; i < plan.routes.size(); ++i)
     absl::StrAppend(&out, i > 0 ? "," : "", RouteJson(stream.job, plan.routes[i]));
-  return out + "]}";
+  out += "]";
+  if (!plan.groups.empty()) absl::StrAppend(&out, R"(,"groups":)", GroupsJson(plan));
+  return out + "}";
 }
 
 }  // namespace evenkeel::cli

@@ -1,7 +1,9 @@
 """Dynamic context parallelism: groups that the plan chooses train as one rank does, and come the same from any workers."""
 
 import contextlib
+import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -170,6 +172,23 @@ def test_groups_are_named_steps_ahead(folder):
         assert loader.groups() == []
         with pytest.raises(ValueError, match="needs a job with context_parallel: dynamic"):
             loader.groups(steps=1)
+
+
+def test_the_command_plan_shows_the_groups(folder):
+    path = write_job(folder, "shown")
+
+    def plan(*options):
+        done = subprocess.run([jobs.BINARY, "plan", "--job", str(path), "--step", "1", *options], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    groups = json.loads(plan("--json"))["groups"]
+    lines = [line for line in plan().splitlines() if line.startswith("groups of microbatch")]
+    assert len(lines) == len(groups) and any(len(wave) < RANKS for wave in groups)
+    with jobs.worker(path) as endpoint, jobs.alone(endpoint, rank=2, first_step=1, num_steps=1) as loader:
+        for wave, line, microbatch in zip(groups, lines, next(loader).microbatches):
+            assert [rank for first, size in wave for rank in range(first, first + size)] == list(range(RANKS))
+            assert [microbatch.context.ranks[0], microbatch.context.size] in wave
+            assert f" of {microbatch.context.size} rank" in line
 
 
 def test_tensor_ranks_are_grouped_by_their_places(folder):
