@@ -9,8 +9,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const evenkeel::reorder::Below below = evenkeel::reorder::BelowFrom({data, size});
-  evenkeel::reorder::RandomProblem problem = evenkeel::reorder::DrawProblem(below);
-  const auto plan = DrawPlan(below, problem);
+  const bool is_grouped = below(4) == 3;
+  evenkeel::reorder::RandomProblem problem =
+      is_grouped ? evenkeel::reorder::DrawGrouped(below) : evenkeel::reorder::DrawProblem(below);
+  const auto plan = is_grouped ? evenkeel::reorder::MakePlan(problem.job, problem.step, problem.dummies)
+                               : DrawPlan(below, problem);
   if (!plan.ok()) {
     if (plan.status().code() == absl::StatusCode::kInvalidArgument) return 0;
     std::cerr << plan.status() << "\n";

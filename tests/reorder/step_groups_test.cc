@@ -33,46 +33,6 @@ StepSamples StepOf(const std::vector<SampleLengths>& lengths) {
   return step;
 }
 
-RandomProblem DrawGrouped(const Below& below) {
-  RandomProblem problem = DrawProblem(below);
-  Job& job = problem.job;
-  job.microbatch.capacity_tokens = job.microbatch.pad_to = 0;
-  const uint32_t ranks = static_cast<uint32_t>(1 + below(10));
-  for (PhaseSpec& spec : job.phases) {
-    const std::vector<uint32_t> of_llm = job.phases[0].ranks;
-    spec.ranks.clear();
-    for (uint32_t r = 0; r < ranks; ++r) spec.ranks.push_back(3 * r);
-    if (spec.phase == Phase::kLlm) {
-      spec.batching = Batching::kPacked;
-      spec.algorithm = kDefaultAlgorithm;
-      spec.cost = {.constant = 0, .linear = 1, .quadratic = 0.01};
-    } else if (below(4) == 0) {
-      spec.ranks = DrawRanks(below, of_llm);
-    }
-  }
-  GroupSpec& groups = job.groups;
-  groups = {.given = true,
-            .powers_of_two = below(2) == 0,
-            .max_size = static_cast<uint32_t>(1 + below(ranks)),
-            .pool = static_cast<uint32_t>(ranks + below(20)),
-            .tokens_per_rank = 64 + below(200),
-            .media_attend_fully = below(2) == 0};
-  const char* const algorithms[] = {"regroup", "dhp", "static", "persistent"};
-  groups.algorithm = algorithms[below(4)];
-  groups.ring = 0.2 * static_cast<double>(below(4));
-  if (groups.powers_of_two) groups.max_size = std::bit_floor(groups.max_size);
-  groups.sizes = PoolSizes(ranks, groups);
-  const uint64_t align = std::max(1u, job.microbatch.align);
-  const uint64_t longest = uint64_t{groups.sizes.back()} * groups.tokens_per_rank / align * align;
-  for (SampleLengths& lengths : problem.step.lengths) {
-    const uint64_t within = below(3) == 0 ? longest : std::min<uint64_t>(longest, 90);
-    lengths.llm_length = static_cast<uint32_t>(1 + below(within));
-    lengths.loss_tokens = lengths.llm_length / 2;
-    for (SampleItem& item : lengths.items) item.lengths.output_rows %= 40;
-  }
-  return problem;
-}
-
 TEST(StepGroups, KeepEveryInvariantOnRandomJobs) {
   const Below below = BelowFrom(9);
   std::set<uint32_t> sizes;
