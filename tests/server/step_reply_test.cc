@@ -100,7 +100,7 @@ TEST(StepReply, HasTheLoadsOfAllRanksWhereTheyAreAskedFor) {
 
 TEST(StepReply, MembersOfAGroupHaveThePartsOfTheFirst) {
   Job job = stream::FakeJob(4, 12);
-  job.groups = {.given = true, .powers_of_two = true, .max_size = 4, .tokens_per_rank = 24};
+  job.groups = {.given = true, .powers_of_two = true, .max_size = 4, .tokens_per_rank = 24, .ring = 1};
   job.groups.sizes = PoolSizes(4, job.groups);
   const Described step(std::move(job), stream::MixedSamples(40));
   const Plan& plan = step.plan->plan;
