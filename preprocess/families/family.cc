@@ -156,6 +156,12 @@ const NamedFamily* OfRepository(const std::string& model_type) {
   return nullptr;
 }
 
+bool IsVisionFamily(std::string_view type) {
+  return std::any_of(std::begin(kFamilies), std::end(kFamilies), [type](const NamedFamily& family) {
+    return family.kind == FamilyKind::kVision && family.type == type;
+  });
+}
+
 MadeFamily LoadFamily(FamilyKind kind, ConfigFile config, std::string_view key, const std::string& type,
                       std::string_view usual_class, const FamilySource& source) {
   if (type.empty()) return config.Error(key, "is missing; it must name the processor's class");
@@ -205,9 +211,18 @@ absl::StatusOr<std::unique_ptr<MediaFamily>> LoadVisionFamily(const std::string&
   if (const NamedFamily* own = OfRepository(model.Choice("model_type", "")); own != nullptr) {
     return Make(*own, std::move(model), std::string(own->type), "", {checkpoint, spec, limits});
   }
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile config, ConfigFile::ReadImageProcessor(checkpoint));
-  EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(config, checkpoint));
-  return LoadFamily(FamilyKind::kVision, std::move(config), "image_processor_type", type, "",
+  absl::StatusOr<ConfigFile> config = ConfigFile::ReadImageProcessor(checkpoint);
+  if (absl::IsNotFound(config.status())) {  // a video processor may have been saved alone
+    EVENKEEL_ASSIGN_OR_RETURN(ConfigFile video, ConfigFile::ReadOwnVideoProcessor(checkpoint));
+    const std::string type = video.Choice("video_processor_type", "");
+    if (IsVisionFamily(type)) {
+      return LoadFamily(FamilyKind::kVision, std::move(video), "video_processor_type", type, "",
+                        {checkpoint, spec, limits});
+    }
+  }
+  EVENKEEL_RETURN_IF_ERROR(config.status());
+  EVENKEEL_ASSIGN_OR_RETURN(const std::string type, ImageProcessorType(*config, checkpoint));
+  return LoadFamily(FamilyKind::kVision, *std::move(config), "image_processor_type", type, "",
                     {checkpoint, spec, limits});
 }
 

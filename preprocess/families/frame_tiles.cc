@@ -26,7 +26,7 @@ class PicturesAndFrames final : public MediaFamily {
       : pictures_(std::move(pictures)), video_(std::move(video)), limits_(limits) {
     if (!video_.ok()) return;
     table_ = video_->pixels.Table();
-    video_fields_ = {TileField("pixel_values_videos", video_->pixels, video_->tile)};
+    video_fields_ = {TileField(video_->field, video_->pixels, video_->tile)};
   }
 
   std::vector<MediumStyle> styles() const override {
@@ -101,8 +101,13 @@ absl::StatusOr<ItemLengths> PicturesAndFrames::Measure(const MediaFacts& facts) 
   if (frames * most + video_->extra_tokens > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("video of ", frames, " frames of ", most, " rows each"));
   }
-  return ItemLengths{frames * video_->patches_per_frame, frames,
-                     frames * video_->tokens_per_frame + video_->extra_tokens};
+  const uint32_t groups = frames / video_->frames_per_patch;  // the model leaves out a last, partial one
+  if (groups == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a clip of ", frames, " frames is shorter than one patch of ", video_->frames_per_patch, " frames"));
+  }
+  return ItemLengths{groups * video_->patches_per_frame, frames,
+                     groups * video_->tokens_per_frame + video_->extra_tokens};
 }
 
 absl::Status PicturesAndFrames::Placeholders(const MediaFacts& facts,
@@ -226,6 +231,12 @@ absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::strin
                                                  " for its videos, but only ", std::string(name),
                                                  " is implemented"));
   }
+  return ReadFrameTilesOf(config, source, source.ForFrames(), usual, inert);
+}
+
+absl::StatusOr<FrameTiles> ReadFrameTilesOf(ConfigFile& config, const FamilySource& source,
+                                            const ProcessorSpec& spec, const FixedSizeClass& usual,
+                                            std::initializer_list<std::string_view> inert) {
   FrameTiles out;
   EVENKEEL_ASSIGN_OR_RETURN(out.frames, ReadFrameChoice(config, source.spec, FrameRule::kDefaultProcessor));
   out.upright = source.spec.apply_video_rotation;
@@ -241,7 +252,7 @@ absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::strin
                      "{height, width} is, and {shortest_edge} with do_center_crop"));
   }
   config.Inert(inert);
-  EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, source.ForFrames(), usual));
+  EVENKEEL_ASSIGN_OR_RETURN(const FixedSize fixed, ReadFixedSize(config, spec, usual));
   out.pixels = fixed.pixels;
   out.size = fixed.size;
   out.tile = fixed.result;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,9 +32,11 @@ struct FrameTiles {
   uint32_t tokens_per_frame = 0;  // placeholders per frame
   uint32_t extra_tokens = 0;      // placeholders of a video in addition to its frames'
   uint32_t patches_per_frame = 0;
+  uint32_t frames_per_patch = 1;  // consecutive frames that share their patches and placeholders
   FrameChoice frames;
   bool upright = false;  // rotation metadata is applied to frames
   MediumStyle style;     // of videos
+  std::string field = "pixel_values_videos";
   // The placeholders of a video, of which `frames` frames are chosen, in the sequence; empty: one run.
   std::function<void(const MediaFacts&, uint32_t frames, std::vector<PlaceholderRun>&)> runs;
 };
@@ -60,6 +63,11 @@ absl::Status CheckAskedFrames(const ProcessorSpec& spec, FrameRule rule);
 absl::StatusOr<FrameTiles> ReadFrameTiles(const FamilySource& source, std::string_view name,
                                           const FixedSizeClass& usual,
                                           std::initializer_list<std::string_view> inert);
+
+// The same of a video processor's file, or of another's whose class takes frames, by the job's settings `spec`.
+absl::StatusOr<FrameTiles> ReadFrameTilesOf(ConfigFile& config, const FamilySource& source,
+                                            const ProcessorSpec& spec, const FixedSizeClass& usual,
+                                            std::initializer_list<std::string_view> inert);
 
 // Pictures by the family `pictures`, and videos: pixel_values_videos [frames, 3, height, width]; as u8
 // [frames, 3 * height * width]. A video's input_rows are its frames. NotFound or Unimplemented instead of

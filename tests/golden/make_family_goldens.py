@@ -9,6 +9,7 @@ canvas   sizes and tile counts by the processors' own functions, for sizes of ev
 video    frame sizes and times of Qwen3-VL
 frames   hashes of pixel_values_videos of small videos (data/video), by checkpoints with several video files
 framed   the same of InternVL, whose frames are tiles
+clips    the same of VideoMAE, by its image processor, which takes lists of frames, and by its video processor
 audio    tokens of clips by Qwen2-Audio, Qwen2.5-Omni and Qwen3-Omni; features of an unpadded clip
 """
 import json
@@ -73,12 +74,15 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
+from transformers.models.videomae.image_processing_pil_videomae import VideoMAEImageProcessorPil
+from transformers.models.videomae.image_processing_videomae import VideoMAEImageProcessor
+from transformers.models.videomae.video_processing_videomae import VideoMAEVideoProcessor
 from transformers.models.video_llama_3.image_processing_pil_video_llama_3 import VideoLlama3ImageProcessorPil
 from transformers.models.video_llama_3.image_processing_video_llama_3 import VideoLlama3ImageProcessor
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(GOLDEN.parent / "preprocess"))
-from frames import expected  # noqa: E402  pylint: disable=wrong-import-position
+from frames import decoded, expected  # noqa: E402  pylint: disable=wrong-import-position
 
 PROCESSORS = GOLDEN / "data/processors"
 CLASSES = {
@@ -295,6 +299,24 @@ def framed():
     return cases
 
 
+CLIP_FILES = [{"size": {"shortest_edge": 30}, "crop_size": {"height": 28, "width": 28}},
+              {"size": {"height": 50, "width": 41}, "crop_size": {"height": 32, "width": 40}, "image_mean": [0.485, 0.456, 0.406],
+               "image_std": [0.229, 0.224, 0.225]}]
+
+
+def clips():
+    cases = []
+    for own in CLIP_FILES:
+        for resampler, make in (("aten_u8", VideoMAEImageProcessor), ("pil13", VideoMAEImageProcessorPil), ("video", VideoMAEVideoProcessor)):
+            for video in ("h264.mp4", "vp9.webm"):
+                with tempfile.TemporaryDirectory() as folder:
+                    frames, _, _ = decoded(GOLDEN / "data/video" / video, pathlib.Path(folder))
+                    frames = list(np.array(frames))
+                values = make(**own)([frames], return_tensors="pt")["pixel_values"][0].numpy()
+                cases.append({"resampler": resampler, "video": video, "file": own, "shape": values.shape, "hash": mix(values)})
+    return cases
+
+
 def audio():
     lengths = list(range(1, 301)) + list(range(301, 3001, 37)) + [3000, 4999, 7500, 29999, 30000]
     extractor = WhisperFeatureExtractor(feature_size=128)
@@ -310,7 +332,7 @@ def audio():
 
 def main():
     out = {"pixels": pixels(), "canvas": canvas(), "video": video(), "frames": frames(), "framed": framed(),
-           "audio": audio()}
+           "clips": clips(), "audio": audio()}
     text = json.dumps(out, separators=(",", ":")).replace("},{", "},\n{")
     (GOLDEN / "families.json").write_text(text + "\n", encoding="ascii")
 

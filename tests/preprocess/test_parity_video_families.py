@@ -1,9 +1,10 @@
-"""Videos whose frames become tiles (LLaVA-NeXT-Video, LLaVA-OneVision, SmolVLM) by `evenkeel preprocess` against the video processors and the
+"""Videos whose frames become tiles (LLaVA-NeXT-Video, LLaVA-OneVision, SmolVLM, VideoMAE) by `evenkeel preprocess` against the video processors and the
 processors of the installed `transformers`, release 4 or 5: frames, their choice, and whole sequences with pictures and
 videos; bit for bit.
 """
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, PROCESSORS, RELEASE, Image, media, needed, transformers
-from frames import expected
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
+from frames import decoded, expected, ffmpeg
 from test_parity_recent import FAMILIES, PROGRAM, TOKENIZER, draw_text, processor_of
 from test_parity_video import ATEN, drawn
 from transformers.video_utils import VideoMetadata  # after `installed`
@@ -135,6 +136,64 @@ def test_a_smolvlm_chat_with_a_video_is_that_of_the_processor(tmp_path):
                           text=True, check=True)
     for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
         assert json.loads(line).get("ids") == ids, (request, line[:300])
+
+
+@pytest.fixture(scope="module")
+def clips_of_photos(tmp_path_factory):
+    """Clips of two frames: photos of odd sizes, the second frame turned over; every EVENKEEL_PARITY_EVERY-th (19), 1 for all."""
+    folder = tmp_path_factory.mktemp("clips")
+    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "19"))
+    paths = [path for path in media("photos", ["pictures/*.png", "images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
+    out = []
+    for path in paths[::every]:
+        picture = Image.open(path).convert("RGB")
+        picture.save(folder / "0.png")
+        picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(folder / "1.png")
+        out.append(folder / f"{path.stem}.mkv")
+        ffmpeg("-framerate", 2, "-i", folder / "%d.png", "-c:v", "libx264", "-crf", 12, "-pix_fmt", "yuv444p", out[-1])
+    return out
+
+
+VIDEOMAE = [{}, {"size": {"shortest_edge": 60}, "crop_size": {"height": 56, "width": 56}, "resample": 3},
+            {"size": {"height": 61, "width": 85}, "crop_size": {"height": 56, "width": 84}, "image_mean": [0.485, 0.456, 0.406],
+             "image_std": [0.229, 0.224, 0.225]}]
+
+
+# The image processor of release 4 is Pillow's alone, and it has no video processor.
+@pytest.mark.parametrize("values", VIDEOMAE, ids=str)
+@pytest.mark.parametrize("kind", ["aten_u8", "pil13", "video"][1 if RELEASE == 4 else 0 : 2 if RELEASE == 4 else 3])
+def test_clips_of_videomae_are_those_of_its_processors(tmp_path, odd_videos, clips_of_photos, kind, values):
+    folder = tmp_path / "videomae"
+    if kind == "video":
+        processor = transformers.VideoMAEVideoProcessor(**values)
+    else:
+        processor = image_processor("videomae", "VideoMAEImageProcessor", kind)(**values)
+    processor.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "videomae", "patch_size": 8, "tubelet_size": 1}))
+    options = ["--frames", "accurate", *([] if kind == "video" else ["--resampler", kind])]
+    compared = wrong = 0
+    for path in [GOLDEN / "video/h264.mp4", GOLDEN / "video/vp9.webm", *odd_videos.values(), *clips_of_photos]:
+        theirs = processor([list(np.array(decoded(path, tmp_path)[0]))], return_tensors="pt")["pixel_values"][0].numpy()
+        ours = preprocess(tmp_path, folder, path, *options)["pixel_values"]
+        assert ours.shape == theirs.shape, path.name
+        compared += theirs.size
+        wrong += np.count_nonzero(ours.view(np.uint32) != theirs.view(np.uint32))
+    print(f"videomae {kind}: {wrong} of {compared} values differ, {len(clips_of_photos)} clips of photos")
+    assert not wrong
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="has no video processor")
+def test_a_videomae_folder_is_read_as_auto_processor_reads_it(tmp_path):
+    folder = tmp_path / "videomae"
+    transformers.VideoMAEVideoProcessor(size={"shortest_edge": 60}, crop_size=56).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "videomae", "patch_size": 8}))
+    for kind in ("VideoMAEVideoProcessor", "VideoMAEImageProcessor"):
+        processor = transformers.AutoProcessor.from_pretrained(folder)
+        assert type(processor).__name__ == kind
+        frames = list(np.array(decoded(GOLDEN / "video/h264.mp4", tmp_path)[0]))
+        theirs = processor([frames], return_tensors="pt")["pixel_values"][0].numpy()
+        assert np.array_equal(preprocess(tmp_path, folder, GOLDEN / "video/h264.mp4", "--frames", "accurate")["pixel_values"], theirs)
+        transformers.VideoMAEImageProcessor(size={"shortest_edge": 40}, crop_size=32).save_pretrained(folder)
 
 
 def test_a_number_and_a_rate_are_refused_as_there(tmp_path):

@@ -102,6 +102,7 @@ std::vector<Fixture> Fixtures() {
   add("PaddleOCRVLImageProcessor", "");
   add("Siglip2ImageProcessor", "");
   add("VideoLlama3ImageProcessor", "");
+  add("VideoMAEImageProcessor", "");
   add("ViTImageProcessor", "");
   for (Fixture& fixture : out) {
     Fixture vision = fixture, audio = fixture;
