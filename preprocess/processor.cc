@@ -195,9 +195,16 @@ class FolderProcessor final : public Processor {
     if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
     thread_local std::vector<ItemPlaceholders> placeholders;  // never fewer, so that each keeps its memory
     if (placeholders.size() < items.size()) placeholders.resize(items.size());
+    std::array<uint32_t, 4> numbers{};  // of the next item, by medium
     for (size_t i = 0; i < items.size(); ++i) {
       EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, items[i].tower));
       EVENKEEL_RETURN_IF_ERROR(family->PlannedPlaceholders(facts[i], items[i].lengths, placeholders[i]));
+      uint32_t& number = numbers[static_cast<size_t>(items[i].medium)];
+      for (PlaceholderRun& run : placeholders[i]) {
+        if (run.numbered) absl::StrAppend(&run.text, number);
+      }
+      // Each sequence of a preference pair is numbered by itself, and has as many pictures as the facts say.
+      if (++number == facts[i].pictures_in_sample) number = 0;
     }
     return std::span<const ItemPlaceholders>(placeholders).first(items.size());
   }

@@ -67,6 +67,8 @@ struct PlaceholderRun {
   std::vector<int64_t> ids = {};  // token ids, after the text and before the style's begin
   // A piece without rows: the text, then the style's token with this index, without begin and end.
   std::optional<uint32_t> token = {};
+  // The text ends with the item's number among those of its medium in its sequence, from 0, which Processor adds.
+  bool numbered = false;
 };
 
 // The number of pictures in the sample that a picture belongs to; 1 if unknown.

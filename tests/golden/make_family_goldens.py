@@ -47,6 +47,8 @@ from transformers.models.llama4.image_processing_llama4 import (
 from transformers.models.llava_onevision.image_processing_llava_onevision import LlavaOnevisionImageProcessor
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
+from transformers.models.minicpmv4_6.image_processing_minicpmv4_6 import MiniCPMV4_6ImageProcessor
+from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 from transformers.models.mllama.image_processing_mllama import (
     MllamaImageProcessor, get_image_size_fit_to_canvas, get_optimal_tiled_canvas)
 from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
@@ -105,6 +107,7 @@ CLASSES = {
     "llava-next": (LlavaNextImageProcessor, LlavaNextImageProcessorPil),
     "llava-onevision": (LlavaOnevisionImageProcessor, LlavaOnevisionImageProcessorPil),
     "llava-pad": (LlavaImageProcessor, LlavaImageProcessorPil),
+    "minicpm-v-4_6": (MiniCPMV4_6ImageProcessor, MiniCPMV4_6ImageProcessorPil),
     "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
     "mllama": (MllamaImageProcessor, MllamaImageProcessorPil),
     "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
@@ -161,6 +164,8 @@ def pixels():
                     values = values[: int(theirs["aspect_ratio_mask"].sum())]
                 if name in PATCHED:
                     values = in_patches(values, PATCHED[name][0])
+                if "target_sizes" in theirs:  # patches next to each other
+                    values = values[0].reshape(3, values.shape[-2], -1, values.shape[-2]).transpose(2, 0, 1, 3)
                 cases.append({"processor": name, "resampler": resampler, "picture": picture,
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
     return cases
@@ -215,7 +220,16 @@ def canvas():
         canvas = [int(side) for side in get_optimal_tiled_canvas(height, width, 4, 560)]
         size = get_image_size_fit_to_canvas(height, width, *canvas, 560)
         mllama.append([width, height, canvas[1], canvas[0], int(size[1]), int(size[0])])
-    return {"llava_onevision": onevision, "idefics3": splits, "llama4": llama4, "mllama": mllama, "internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens, "pixtral": steps}
+    minicpm = []
+    for values in ({}, {"scale_resolution": 200, "max_slice_nums": 25, "downsample_mode": "4x"}):
+        slices = MiniCPMV4_6ImageProcessor(**values)
+        told = {"scale_resolution": slices.scale_resolution, "patch_size": 14, "downsample_mode": slices.downsample_mode}
+        for width, height in list(sizes(500, 3000)) + [(side * w, side * h) for side in (150, 448, 700) for w in range(1, 7) for h in range(1, 7)]:
+            grid = slices.get_sliced_grid((height, width), slices.max_slice_nums, slices.scale_resolution)
+            whole = slices.find_best_resize((height, width), allow_upscale=grid is None, **told)
+            canvas = slices.get_refine_size((height, width), grid, allow_upscale=True, **told) if grid else (0, 0)
+            minicpm.append([width, height, slices.max_slice_nums, *(grid or (1, 1))[::-1], *whole[::-1], *canvas[::-1]])
+    return {"minicpm": minicpm, "llava_onevision": onevision, "idefics3": splits, "llama4": llama4, "mllama": mllama, "internvl": internvl, "shortest_edge_336": shortest, "glm4v": patches, "llava_next": tokens, "pixtral": steps}
 
 
 def video():

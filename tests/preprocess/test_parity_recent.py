@@ -1,5 +1,5 @@
 """Families whose tiles, fields or tokens depend on more than one picture's size (Idefics3, SmolVLM, Llama 4, Llama 3.2 Vision,
-LLaVA-OneVision, Gemma 3n, Ovis2, PaddleOCR-VL), and recent ones (Janus, DeepSeek-VL, Ernie 4.5-VL, VideoLLaMA3), against the
+LLaVA-OneVision, Gemma 3n, Ovis2, PaddleOCR-VL), and recent ones (Janus, DeepSeek-VL, Ernie 4.5-VL, VideoLLaMA3, MiniCPM-V), against the
 processors of the installed `transformers`, release 4 or 5: folders that they write themselves, pixels by every backend that
 they have, numbers, and whole sequences.
 
@@ -59,6 +59,10 @@ GEMMA3N = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>",
 OVIS2 = {name: f"<{name}>" for name in ("IMG_START", "IMG_ATOM", "IMG_GRID", "IMG_COL", "IMG_ROW", "IMG_END", "image")}
 LFM2 = {"image_token": "<image>", "begin": "<|image_start|>", "end": "<|image_end|>", "thumbnail": "<|img_thumbnail|>",
         **{f"tile_{row}_{column}": f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11 // row + 1)}}
+MINICPM = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>", "image_start_token": "<image>", "image_end_token": "</image>",
+           "slice_start_token": "<slice>", "slice_end_token": "</slice>", "image_id_start_token": "<image_id>",
+           "image_id_end_token": "</image_id>"}
+MINICPM_VIDEO = (("video_processor", "video_processing_minicpmv4_6", "MiniCPMV4_6VideoProcessor"),)
 COHERE = {"boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "image_token": "<|IMG_PATCH|>",
           "img_line_break_token": "<|IMG_LINE_BREAK|>"}
 FAMILIES = {
@@ -121,6 +125,14 @@ FAMILIES = {
     "videollama3": Family("VideoLlama3Processor", ("video_llama_3", "VideoLlama3ImageProcessor"), {"max_pixels": 602112},
                           {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}, mark="<|image_pad|>", release=5,
                           parts=(("video_processor", "video_processing_video_llama_3", "VideoLlama3VideoProcessor"),)),
+    "minicpm-v-4_6": Family("MiniCPMV4_6Processor", ("minicpmv4_6", "MiniCPMV4_6ImageProcessor"), {}, MINICPM, mark="<|image_pad|>",
+                            release=5, parts=MINICPM_VIDEO),
+    "minicpm-v-4_6-small": Family("MiniCPMV4_6Processor", ("minicpmv4_6", "MiniCPMV4_6ImageProcessor"),
+                                  {"scale_resolution": 112, "max_slice_nums": 20, "downsample_mode": "4x", "resample": 2}, MINICPM,
+                                  mark="<|image_pad|>", release=5, parts=MINICPM_VIDEO),
+    "minicpm-v-4_6-whole": Family("MiniCPMV4_6Processor", ("minicpmv4_6", "MiniCPMV4_6ImageProcessor"),
+                                  {"slice_mode": False, "use_image_id": False}, MINICPM, mark="<|image_pad|>", release=5,
+                                  parts=MINICPM_VIDEO),
     "lfm2-vl": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"), {"do_convert_rgb": True}, LFM2, pillow=False, release=5),
     "lfm2-vl-small": Family("Lfm2VlProcessor", ("lfm2_vl", "Lfm2VlImageProcessor"),
                             {"tile_size": 128, "max_image_tokens": 100, "min_image_tokens": 9, "max_tiles": 6, "max_pixels_tolerance": 1.5,
@@ -162,11 +174,13 @@ def made(family, resampler, folder):
     return processor
 
 
-def tiles_of(theirs):
+def tiles_of(theirs, field):
     """Their pixel values as [tiles, 3, height, width]."""
-    values = theirs["pixel_values"]
+    values = theirs[field]
     values = values[0] if isinstance(values, list) else values
     values = values.float().numpy() if hasattr(values, "numpy") else np.asarray(values, np.float32)
+    if "target_sizes" in theirs:  # patches next to each other
+        values = values[0].reshape(3, values.shape[-2], -1, values.shape[-2]).transpose(2, 0, 1, 3)
     values = values.reshape(-1, *values.shape[-3:])
     if "aspect_ratio_mask" in theirs:
         values = values[: int(np.asarray(theirs["aspect_ratio_mask"]).sum())]
@@ -179,12 +193,19 @@ def differing(tmp_path, folder, processor, paths, resampler, *extra):
     images = [Image.open(path).convert("RGB") if RELEASE == 4 else Image.open(path) for path in paths]
     theirs = processor.image_processor([images] if len(images) > 1 else images[0], return_tensors="pt")
     ours = preprocess(tmp_path, folder, paths, *options)
-    values = tiles_of(theirs)
-    mine = ours["pixel_values"].reshape(values.shape)
+    if "target_sizes" in ours:  # filled up with zeros
+        sizes = ours["target_sizes"].reshape(-1, 2)
+        assert np.array_equal(sizes[sizes.any(axis=1)], np.asarray(theirs["target_sizes"])), paths
     for field in ("image_sizes", "image_grid_thw", "image_merge_sizes", "pixel_attention_mask", "spatial_shapes", "aspect_ratio_ids", "aspect_ratio_mask"):
         if field in ours:
             assert np.array_equal(ours[field].ravel(), np.asarray(theirs[field]).ravel()), (field, paths)
-    return np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32)), values.size
+    wrong = compared = 0
+    for field in ("pixel_values", *(["high_res_pixel_values"] if "high_res_pixel_values" in theirs else [])):
+        values = tiles_of(theirs, field)
+        mine = ours[field].reshape(values.shape)
+        wrong += np.count_nonzero(mine.view(np.uint32) != values.view(np.uint32))
+        compared += values.size
+    return wrong, compared
 
 
 @pytest.mark.parametrize("name,resampler", CASES)

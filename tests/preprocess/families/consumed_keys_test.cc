@@ -98,6 +98,7 @@ std::vector<Fixture> Fixtures() {
   add("Ernie4_5_VLMoeImageProcessor", "");
   add("JanusImageProcessor", "");
   add("Lfm2VlImageProcessor", "");
+  add("MiniCPMV4_6ImageProcessor", "");
   add("Ovis2ImageProcessor", "");
   add("PaddleOCRVLImageProcessor", "");
   add("Siglip2ImageProcessor", "");
