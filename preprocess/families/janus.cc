@@ -21,19 +21,6 @@ namespace evenkeel::preprocess {
 namespace {
 
 constexpr uint32_t kSide = 384;
-constexpr char kPlaceholder[] = "<image_placeholder>";
-
-// The number of placeholders of a picture, from the processor's own file. Janus's prompt may begin with a text of the
-// processor, which is not implemented.
-absl::StatusOr<uint32_t> ReadTokens(const FamilySource& source) {
-  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
-                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
-  const auto tokens = static_cast<uint32_t>(outer.Uint("num_image_tokens", 576, 1, 1 << 16));
-  outer.NotNull({"num_image_tokens"});
-  outer.Pin("use_default_system_prompt", false);
-  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {{"image_token", kPlaceholder}}));
-  return tokens;
-}
 
 MadeFamily MakeFitted(std::string_view family, std::string_view processor, const MediumStyle& style,
                       ConfigFile config, const FamilySource& source) {
@@ -57,7 +44,7 @@ MadeFamily MakeFitted(std::string_view family, std::string_view processor, const
   const uint32_t side = settings.tile.width;
   if (shortest > side)
     return config.Error("min_size", absl::StrCat("is ", shortest, ", above the side of ", side, " pixels"));
-  EVENKEEL_ASSIGN_OR_RETURN(settings.tokens_per_tile, ReadTokens(source));
+  EVENKEEL_ASSIGN_OR_RETURN(settings.tokens_per_tile, ReadJanusTokens(source));
   PictureTarget target;
   target.filter = settings.pixels.filter;
   target.around = MeanColour(settings.pixels);
@@ -82,14 +69,27 @@ ImageSize FittedSize(ImageSize picture, uint32_t side, uint32_t shortest) {
   return {scaled(picture.width), scaled(picture.height)};
 }
 
+// Janus's prompt may begin with a text of the
+// processor, which is not implemented.
+absl::StatusOr<uint32_t> ReadJanusTokens(const FamilySource& source) {
+  EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
+                            ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
+  const auto tokens = static_cast<uint32_t>(outer.Uint("num_image_tokens", 576, 1, 1 << 16));
+  outer.NotNull({"num_image_tokens"});
+  outer.Pin("use_default_system_prompt", false);
+  EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer, {{"image_token", kJanusPlaceholder}}));
+  return tokens;
+}
+
 MadeFamily MakeJanus(ConfigFile config, const FamilySource& source) {
-  const MediumStyle style{.begin = "<begin_of_image>", .placeholder = kPlaceholder, .end = "<end_of_image>"};
+  const MediumStyle style{
+      .begin = "<begin_of_image>", .placeholder = kJanusPlaceholder, .end = "<end_of_image>"};
   return MakeFitted("janus", "JanusProcessor", style, std::move(config), source);
 }
 
 MadeFamily MakeDeepseekVl(ConfigFile config, const FamilySource& source) {
-  return MakeFitted("deepseek_vl", "DeepseekVLProcessor", {.placeholder = kPlaceholder}, std::move(config),
-                    source);
+  return MakeFitted("deepseek_vl", "DeepseekVLProcessor", {.placeholder = kJanusPlaceholder},
+                    std::move(config), source);
 }
 
 }  // namespace evenkeel::preprocess

@@ -19,33 +19,33 @@ constexpr uint64_t kMaxSide = 16384;
 
 // torchvision's names of filters. transformers' path for Pillow accepts numbers only: release 4 fails on
 // names, and release 5 treats every name as bilinear.
-absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, Resampler resampler) {
+absl::StatusOr<ResizeFilter> ReadNamedFilter(ConfigFile& config, std::string_view key, Resampler resampler) {
   constexpr std::pair<std::string_view, ResizeFilter> kNames[] = {{"lanczos", ResizeFilter::kLanczos},
                                                                   {"bilinear", ResizeFilter::kBilinear},
                                                                   {"bicubic", ResizeFilter::kBicubic}};
-  const std::string name = config.Text("resample", "");
+  const std::string name = config.Text(key, "");
   for (const auto& [known, filter] : kNames) {
     if (name != known) continue;
     if (resampler == Resampler::kAtenU8 || filter == ResizeFilter::kBilinear) return filter;
-    return config.Error("resample",
-                        absl::StrCat("'", name,
-                                     "' is torchvision's name of a filter, which only the resampler "
-                                     "aten_u8 supports; Pillow's path requires PIL's number"));
+    return config.Error(key, absl::StrCat("'", name,
+                                          "' is torchvision's name of a filter, which only the resampler "
+                                          "aten_u8 supports; Pillow's path requires PIL's number"));
   }
-  return config.Error("resample",
+  return config.Error(key,
                       absl::StrCat("'", name, "' is not implemented; lanczos, bilinear and bicubic are"));
 }
 
 // PIL's filter numbers.
-absl::StatusOr<ResizeFilter> ReadGivenFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
+absl::StatusOr<ResizeFilter> ReadGivenFilter(ConfigFile& config, std::string_view key, Resampler resampler,
+                                             ResizeFilter usual) {
   constexpr uint64_t kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5;
-  if (!config.Has("resample")) return usual;  // NotNull() reports a null
-  if (config.IsText("resample")) return ReadNamedFilter(config, resampler);
-  const uint64_t number = config.Uint("resample", kBicubic, kNearest, kHamming);
+  if (!config.Has(key)) return usual;  // NotNull() reports a null
+  if (config.IsText(key)) return ReadNamedFilter(config, key, resampler);
+  const uint64_t number = config.Uint(key, kBicubic, kNearest, kHamming);
   const bool of_pillow = number == kBox || number == kHamming;
   if (of_pillow && resampler == Resampler::kAtenU8) {
     return config.Error(
-        "resample",
+        key,
         "4 (box) and 5 (Hamming) are Pillow's filters, which torchvision does not have; they need "
         "processor.resampler pil or pil13");
   }
@@ -65,10 +65,11 @@ absl::StatusOr<ResizeFilter> ReadGivenFilter(ConfigFile& config, Resampler resam
   }
 }
 
-absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, Resampler resampler, ResizeFilter usual) {
-  EVENKEEL_ASSIGN_OR_RETURN(const ResizeFilter filter, ReadGivenFilter(config, resampler, usual));
-  config.Inert({"resample"});
-  config.Resolved("resample", {static_cast<uint64_t>(filter)});
+absl::StatusOr<ResizeFilter> ReadFilter(ConfigFile& config, std::string_view key, Resampler resampler,
+                                        ResizeFilter usual) {
+  EVENKEEL_ASSIGN_OR_RETURN(const ResizeFilter filter, ReadGivenFilter(config, key, resampler, usual));
+  config.Inert({key});
+  config.Resolved(key, {static_cast<uint64_t>(filter)});
   return filter;
 }
 
@@ -153,7 +154,7 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
   PixelSettings out;
   out.wire = spec.wire;
   EVENKEEL_ASSIGN_OR_RETURN(out.picture, PictureOptionsOf(spec));
-  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, out.picture.resampler, filter));
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, "resample", out.picture.resampler, filter));
   out.mean = ReadThree(config, "image_mean", mean);
   out.std = ReadThree(config, "image_std", std);
   out.rescale = config.Real("rescale_factor", 1.0 / 255);
@@ -181,6 +182,21 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                 "return_metadata"});
   // The file may contain both processors, also if transformers saved the image processor's object alone.
   if (config.Has("feature_extractor_type") || config.Has("feature_size")) IgnoreFeatureExtractor(config);
+  return out;
+}
+
+absl::StatusOr<PixelSettings> ReadFurtherPixels(ConfigFile& config, std::string_view prefix,
+                                                PixelSettings out, const std::array<double, 3>& mean,
+                                                const std::array<double, 3>& std, ResizeFilter filter) {
+  const auto key = [prefix](const char* name) { return absl::StrCat(std::string(prefix), name); };
+  const std::string resample = key("resample"), of_mean = key("image_mean"), of_std = key("image_std");
+  EVENKEEL_ASSIGN_OR_RETURN(out.filter, ReadFilter(config, resample, out.picture.resampler, filter));
+  out.mean = ReadThree(config, of_mean, mean);
+  out.std = ReadThree(config, of_std, std);
+  for (double deviation : out.std) {
+    if (static_cast<float>(deviation) == 0) return config.Error(of_std, "has a zero");
+  }
+  config.NotNull({resample, of_mean, of_std});
   return out;
 }
 

@@ -47,6 +47,11 @@ absl::StatusOr<PixelSettings> ReadPixelSettings(ConfigFile& config, const Proces
                                                 const std::array<double, 3>& std,
                                                 ResizeFilter filter = ResizeFilter::kBicubic);
 
+// The same pixels with another filter, mean and deviation, whose keys have a prefix: "high_res_image_mean".
+absl::StatusOr<PixelSettings> ReadFurtherPixels(ConfigFile& config, std::string_view prefix,
+                                                PixelSettings pixels, const std::array<double, 3>& mean,
+                                                const std::array<double, 3>& std, ResizeFilter filter);
+
 // Ignores the keys of a feature extractor, for a file that contains both processors.
 void IgnoreFeatureExtractor(ConfigFile& config);
 // Ignores the keys of an image processor.

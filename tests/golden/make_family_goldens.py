@@ -34,6 +34,8 @@ from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
 from transformers.models.deepseek_vl.image_processing_deepseek_vl import DeepseekVLImageProcessor
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
+from transformers.models.deepseek_vl_hybrid.image_processing_deepseek_vl_hybrid import DeepseekVLHybridImageProcessor
+from transformers.models.deepseek_vl_hybrid.image_processing_pil_deepseek_vl_hybrid import DeepseekVLHybridImageProcessorPil
 from transformers.models.dinov3_vit.image_processing_dinov3_vit import DINOv3ViTImageProcessor
 from transformers.models.ernie4_5_vl_moe.image_processing_ernie4_5_vl_moe import Ernie4_5_VLMoeImageProcessor
 from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import Ernie4_5_VLMoeImageProcessorPil
@@ -93,6 +95,7 @@ CLASSES = {
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
     "deepseek-vl": (DeepseekVLImageProcessor, DeepseekVLImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
+    "deepseek-vl-hybrid": (DeepseekVLHybridImageProcessor, DeepseekVLHybridImageProcessorPil),
     "dinov3": (DINOv3ViTImageProcessor,),
     "ernie4_5-vl": (Ernie4_5_VLMoeImageProcessor, Ernie4_5_VLMoeImageProcessorPil),
     "gemma3": (Gemma3ImageProcessor, Gemma3ImageProcessorPil),
@@ -168,6 +171,8 @@ def pixels():
                     values = values[0].reshape(3, values.shape[-2], -1, values.shape[-2]).transpose(2, 0, 1, 3)
                 cases.append({"processor": name, "resampler": resampler, "picture": picture,
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
+                if "high_res_pixel_values" in theirs:
+                    cases[-1]["further"] = mix(theirs["high_res_pixel_values"].numpy())
     return cases
 
 

@@ -161,6 +161,9 @@ inline void ExpectPixelsOf(const std::string& processor, int at_least = 10) {
     EXPECT_EQ(item.lengths.input_rows, example["rows"]);
     ASSERT_EQ(item.fields[0].size(), 4 * example["values"].get<size_t>());
     EXPECT_EQ(MixOf(item.fields[0]), example["hash"]);
+    if (example.contains("further")) {
+      EXPECT_EQ(MixOf(item.fields[1]), example["further"]);
+    }
     ++compared;
   }
   EXPECT_GE(compared, at_least);
