@@ -177,7 +177,8 @@ MadeFamily LoadFamily(FamilyKind kind, ConfigFile config, std::string_view key, 
   if (processor_class.empty() && of_this_type != nullptr)
     return Make(*of_this_type, std::move(config), type, processor_class, source);
   return config.Error(key, absl::StrCat("'", type, "'", processor_class.empty() ? "" : " of ",
-                                        processor_class, " is not implemented; these are: ", Listed(kind)));
+                                        processor_class, " is not implemented; these are: ", Listed(kind),
+                                        ". processor.python: transformers lets Python make any other"));
 }
 
 }  // namespace

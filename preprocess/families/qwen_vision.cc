@@ -43,7 +43,7 @@ class ImagesAndVideo final : public MediaFamily {
   }
   absl::StatusOr<ItemLengths> Measure(const MediaFacts& facts) const override {
     EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
-    return LengthsOf(shape.grid);
+    return LengthsOf(facts.medium, shape.grid);
   }
   absl::Status Produce(const ItemRequest& request,
                        std::span<const std::span<std::byte>> field_bytes) const override;
@@ -58,8 +58,11 @@ class ImagesAndVideo final : public MediaFamily {
   }
 
  private:
+  const PatchShape& ShapeIn(Medium medium) const {
+    return medium == Medium::kVideo && settings_.video->shape ? *settings_.video->shape : settings_.shape;
+  }
   uint32_t frames_on_wire(Medium medium) const {
-    return settings_.pixels.wire == Wire::kU8 && medium == Medium::kImage ? 1 : settings_.shape.frames;
+    return settings_.pixels.wire == Wire::kU8 && medium == Medium::kImage ? 1 : ShapeIn(medium).frames;
   }
   // The size of frames before the resize.
   ImageSize FrameSize(const MediaFacts& facts) const {
@@ -73,7 +76,11 @@ class ImagesAndVideo final : public MediaFamily {
                        settings_.max_pixels, /*at_least_factor=*/false);
   }
   absl::StatusOr<ItemShape> ShapeOf(const MediaFacts& facts) const;
-  absl::StatusOr<ItemLengths> LengthsOf(const VisionGrid& grid) const;
+  absl::StatusOr<ItemLengths> LengthsOf(Medium medium, const VisionGrid& grid) const;
+  // How many grids in time are one token's.
+  uint32_t GridsOfToken(Medium medium) const {
+    return medium == Medium::kVideo ? settings_.video->frames_per_token : 1;
+  }
   // Checks the planned lengths and the buffers, and writes all fields except the pixels.
   absl::StatusOr<ItemShape> Prepare(const ItemRequest& request,
                                     std::span<const std::span<std::byte>> field_bytes) const;
@@ -93,7 +100,7 @@ class ImagesAndVideo final : public MediaFamily {
 ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
     : settings_(std::move(settings)), limits_(limits), table_(settings_.pixels.Table()) {
   auto pixels = [&](std::string_view name, Medium medium, const PixelSettings& values) {
-    return PixelField(name, values, settings_.shape.frames, settings_.shape.patch, frames_on_wire(medium));
+    return PixelField(name, values, ShapeIn(medium).frames, ShapeIn(medium).patch, frames_on_wire(medium));
   };
   FieldSpec grid{"image_grid_thw", DType::kI64, false, {3}, nullptr};
   image_fields_ = {pixels("pixel_values", Medium::kImage, settings_.pixels), grid};
@@ -103,9 +110,10 @@ ImagesAndVideo::ImagesAndVideo(QwenVision settings, const Limits& limits)
   video_table_ = settings_.video->pixels.Table();
   grid.name = "video_grid_thw";
   video_fields_ = {pixels("pixel_values_videos", Medium::kVideo, settings_.video->pixels), grid};
-  if (!settings_.video->timed) {
+  if (!settings_.video->timed && !settings_.video->seconds_field.empty())
     video_fields_.push_back(FieldSpec{settings_.video->seconds_field, DType::kF32, false, {}, nullptr});
-  }
+  if (!settings_.video->merge_field.empty())
+    video_fields_.push_back({settings_.video->merge_field, DType::kI64, false, {}, nullptr});
 }
 
 std::vector<MediumStyle> ImagesAndVideo::styles() const {
@@ -126,8 +134,8 @@ std::vector<MediumStyle> ImagesAndVideo::styles() const {
 
 absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const {
   ItemShape shape;
-  const uint32_t patch = settings_.shape.patch;
   if (facts.medium == Medium::kImage) {
+    const uint32_t patch = settings_.shape.patch;
     const ImageSize picture = PictureSize(facts, settings_.pixels.picture);
     EVENKEEL_ASSIGN_OR_RETURN(shape.size, ResizedPicture(picture));
     shape.grid = {1, shape.size.height / patch, shape.size.width / patch, 0};
@@ -139,29 +147,33 @@ absl::StatusOr<ItemShape> ImagesAndVideo::ShapeOf(const MediaFacts& facts) const
   }
   EVENKEEL_ASSIGN_OR_RETURN(shape.num_frames, NumChosenFrames(settings_.video->frames, facts));
   EVENKEEL_ASSIGN_OR_RETURN(shape.size, settings_.video->size(FrameSize(facts), shape.num_frames));
-  const uint32_t frames = settings_.shape.frames;
+  const auto [patch, frames, merge, width] = ShapeIn(Medium::kVideo);
+  const uint32_t merged = GridsOfToken(Medium::kVideo);
+  const uint32_t grids = (shape.num_frames + frames - 1) / frames;
   const double video_fps = static_cast<double>(facts.fps_num) / facts.fps_den;
   const double said = settings_.video->grid_seconds;
   const double sampled_fps = shape.num_frames / static_cast<double>(facts.num_frames) * video_fps;
-  shape.grid = {(shape.num_frames + frames - 1) / frames, shape.size.height / patch, shape.size.width / patch,
+  shape.grid = {(grids + merged - 1) / merged * merged, shape.size.height / patch, shape.size.width / patch,
                 static_cast<float>(said != 0 ? said : frames / sampled_fps)};
   return shape;
 }
 
-absl::StatusOr<ItemLengths> ImagesAndVideo::LengthsOf(const VisionGrid& grid) const {
+absl::StatusOr<ItemLengths> ImagesAndVideo::LengthsOf(Medium medium, const VisionGrid& grid) const {
   uint64_t rows = uint64_t{grid.t} * grid.h * grid.w;
   if (rows > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("item of ", rows, " patches, more than 2^32 - 1"));
   }
   auto patches = static_cast<uint32_t>(rows);
-  return ItemLengths{patches, patches, patches / (settings_.shape.merge * settings_.shape.merge)};
+  const uint32_t merge = ShapeIn(medium).merge;
+  return ItemLengths{patches, patches, patches / (merge * merge * GridsOfToken(medium))};
 }
 
 absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(facts));
-  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(facts.medium, shape.grid));
   runs.clear();
   if (facts.medium == Medium::kImage || !settings_.video->timed) {
+    shape.grid.t /= GridsOfToken(facts.medium);
     runs.push_back({.rows = lengths.output_rows, .grid = shape.grid});
     return absl::OkStatus();
   }
@@ -169,8 +181,9 @@ absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<P
   ChooseFrames(settings_.video->frames, facts, shape.num_frames, /*times=*/{}, chosen);
   const double fps = static_cast<double>(facts.fps_num) / facts.fps_den;
   for (std::span<const uint32_t> left = chosen; !left.empty();) {
-    const auto group = left.first(std::min<size_t>(settings_.shape.frames, left.size()));
+    const auto group = left.first(std::min<size_t>(ShapeIn(Medium::kVideo).frames, left.size()));
     std::string time = settings_.video->time(group, fps);
+    if (!runs.empty() && !settings_.video->between.empty()) time.insert(0, settings_.video->between);
     runs.push_back({"", lengths.output_rows / shape.grid.t, {1, shape.grid.h, shape.grid.w, 0}});
     if (settings_.video->time_follows) {
       runs.push_back({.text = std::move(time)});
@@ -185,7 +198,7 @@ absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<P
 absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
                                                   std::span<const std::span<std::byte>> field_bytes) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemShape shape, ShapeOf(request.facts));
-  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(shape.grid));
+  EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, LengthsOf(request.medium, shape.grid));
   if (lengths != request.planned) {
     return absl::DataLossError(absl::StrCat("got an item of ", lengths.input_rows, " patches, the plan has ",
                                             request.planned.input_rows));
@@ -193,11 +206,12 @@ absl::StatusOr<ItemShape> ImagesAndVideo::Prepare(const ItemRequest& request,
   EVENKEEL_RETURN_IF_ERROR(CheckFieldSizes(fields(request.medium), lengths, field_bytes));
   const int64_t grid[3] = {shape.grid.t, shape.grid.h, shape.grid.w};
   std::memcpy(field_bytes[1].data(), grid, sizeof(grid));
-  if (request.medium == Medium::kImage && !settings_.merge_field.empty()) {
-    const int64_t merge = settings_.shape.merge;
-    std::memcpy(field_bytes[2].data(), &merge, sizeof(merge));
+  const bool is_video = request.medium == Medium::kVideo;
+  if (!(is_video ? settings_.video->merge_field : settings_.merge_field).empty()) {
+    const int64_t merge = ShapeIn(request.medium).merge;
+    std::memcpy(field_bytes.back().data(), &merge, sizeof(merge));
   }
-  if (request.medium == Medium::kVideo && !settings_.video->timed) {
+  if (is_video && !settings_.video->timed && !settings_.video->seconds_field.empty()) {
     std::memcpy(field_bytes[2].data(), &shape.grid.second_per_grid, sizeof(float));
   }
   return shape;
@@ -217,22 +231,27 @@ absl::Status ImagesAndVideo::ProduceImage(const ItemRequest& request, const Item
 
 absl::Status ImagesAndVideo::ProduceVideo(const ItemRequest& request, const ItemShape& shape,
                                           std::span<std::byte> pixels) const {
-  const uint32_t group_frames = settings_.shape.frames;
+  const PatchShape& of_frames = ShapeIn(Medium::kVideo);
+  const uint32_t group_frames = of_frames.frames;
   const size_t group_bytes = pixels.size() / shape.grid.t;
   const ImageSize native = FrameSize(request.facts);
   const PixelSettings& values = settings_.video->pixels;
   auto sink = [&](size_t position, FrameRows rows) {
     const auto in_group = static_cast<uint32_t>(position % group_frames);
     const bool last = position + 1 == shape.num_frames;  // repeated to fill its group
-    PatchWriter writer(settings_.shape, shape.size.width, values.wire, group_frames,
+    PatchWriter writer(of_frames, shape.size.width, values.wire, group_frames,
                        {in_group, last ? group_frames - in_group : 1}, video_table_,
                        pixels.subspan(group_bytes * (position / group_frames), group_bytes));
     if (settings_.video->in_floats && native != shape.size)
       return ResizeFrameInFloats(rows, native, values, shape.size, writer);
     return ResizeFrame(rows, native, values, {shape.size}, writer);
   };
-  return DecodeChosenFrames(request, limits_, settings_.video->frames, shape.num_frames,
-                            settings_.video->upright, std::ref(sink));
+  EVENKEEL_RETURN_IF_ERROR(DecodeChosenFrames(request, limits_, settings_.video->frames, shape.num_frames,
+                                              settings_.video->upright, std::ref(sink)));
+  // A last token's missing grids are those of the last frame.
+  for (size_t grid = (shape.num_frames + group_frames - 1) / group_frames; grid < shape.grid.t; ++grid)
+    std::memcpy(&pixels[group_bytes * grid], &pixels[group_bytes * (grid - 1)], group_bytes);
+  return absl::OkStatus();
 }
 
 absl::Status ImagesAndVideo::Produce(const ItemRequest& request,
@@ -329,10 +348,9 @@ absl::StatusOr<QwenVideoFile> ReadQwenVideoFile(ConfigFile& config, const QwenVi
   TakeWholeBounds(config);
   EVENKEEL_ASSIGN_OR_RETURN(file.pixels, ReadPixelSettings(config, spec, usual.mean, usual.std));
   absl::Status patches;
-  constexpr uint32_t kUsualFrames = 2, kUsualMerge = 2;
   for (const auto& [key, of_images, of_class] : {std::tuple("patch_size", vision.shape.patch, usual.patch),
-                                                 {"temporal_patch_size", vision.shape.frames, kUsualFrames},
-                                                 {"merge_size", vision.shape.merge, kUsualMerge}}) {
+                                                 {"temporal_patch_size", vision.shape.frames, usual.frames},
+                                                 {"merge_size", vision.shape.merge, usual.merge}}) {
     const bool said = config.Has(key);
     config.Pin(key, double(of_images));
     if (said || of_images == of_class || !patches.ok()) continue;

@@ -22,7 +22,10 @@
 namespace evenkeel::preprocess {
 
 struct QwenVideo {
-  PixelSettings pixels;  // resampling and normalization of frames
+  PixelSettings pixels;             // resampling and normalization of frames
+  std::optional<PatchShape> shape;  // of frames; nullopt: as of pictures
+  uint32_t frames_per_token =
+      1;  // grids in time that the model merges into one token; the last one is repeated
   FrameChoice frames;
   // The size that frames of `native` pixels get if `num_frames` are chosen. InvalidArgument: the video is
   // refused.
@@ -32,16 +35,18 @@ struct QwenVideo {
   // grids are one run, and second_per_grid_ts is a field.
   bool timed = false;
   bool time_follows = false;  // the time is after its run
+  std::string between;        // text between a run and the time of the next
   // The text of a grid's time, from the numbers of its frames and the video's frames per second.
   std::string (*time)(std::span<const uint32_t> group, double fps) = nullptr;
   std::optional<MediumStyle> style;  // of videos; nullopt: as pictures, with the video token
   bool upright = false;              // rotation metadata is applied to frames
   uint32_t tokens_per_second = 0;    // positions, see SequenceStyle
   bool after_time = false;           // likewise
-  // If videos are not timed: the name of the field with a grid's seconds, and its value; 0: from the chosen
-  // frames.
+  // If videos are not timed: the name of the field with a grid's seconds (empty: there is none), and its value; 0: from
+  // the chosen frames.
   std::string seconds_field = "second_per_grid_ts";
   double grid_seconds = 0;
+  std::string merge_field;  // the name of a field with a video's merge size; empty: none
 };
 
 struct QwenVision {
@@ -97,6 +102,8 @@ struct QwenVideoClass {
   bool pixel_keys = false;
   bool bounds_frames = true;  // it has min_frames, max_frames and num_frames; else they are ignored
   bool has_fps = true;
+  uint32_t frames = 2;  // temporal_patch_size
+  uint32_t merge = 2;
 };
 inline constexpr QwenVideoClass kQwen2VlVideo = {
     "Qwen2VLVideoProcessor", 14,     kClipMean,          kClipStd, 128 * 28 * 28,

@@ -123,7 +123,10 @@ class Tiles final : public MediaFamily {
   }
   absl::StatusOr<std::vector<TileCut>> CutsOf(const MediaFacts& facts) const {
     if (facts.medium != Medium::kImage) {
-      return absl::UnimplementedError(absl::StrCat("video of the family ", settings_.family));
+      return absl::UnimplementedError(
+          absl::StrCat("video of the family ", settings_.family,
+                       ", which is not implemented; processor.python: transformers "
+                       "lets Python make it"));
     }
     const TiledPicture size = PictureOf(facts);
     if (size.width == 0 || size.height == 0)

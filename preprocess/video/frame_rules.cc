@@ -37,6 +37,10 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
     case FrameRule::kQwen2VlProcessor:
       return choice.num_frames != 0 ? choice.num_frames
                                     : FloorTo(Clamp(wanted, choice.min_frames, most, total), multiple);
+    case FrameRule::kErnie45VlProcessor:  // not rounded
+      return choice.num_frames != 0
+                 ? choice.num_frames
+                 : Clamp(choice.fps == 0 ? total : wanted, choice.min_frames, choice.max_frames, total);
     case FrameRule::kQwen3VlProcessor:
       return Clamp(std::trunc(wanted), choice.min_frames, choice.max_frames, total);
     case FrameRule::kUniform: {
@@ -260,6 +264,8 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_glm46v";
     case FrameRule::kSmolVlmProcessor:
       return "transformers_smolvlm";
+    case FrameRule::kErnie45VlProcessor:
+      return "transformers_ernie4_5_vl";
     case FrameRule::kUniform:
       return "uniform";
     case FrameRule::kAll:
@@ -291,7 +297,8 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
         "a video of ", facts.num_frames, " frames has fewer than the ", wanted, " that num_frames asks for"));
   }
   // The quotient may be rounded so that torch.arange has one more element than wanted.
-  if (choice.rule == FrameRule::kQwen2VlProcessor) wanted = ArangeCount(0, total, total / wanted);
+  if (choice.rule == FrameRule::kQwen2VlProcessor || choice.rule == FrameRule::kErnie45VlProcessor)
+    wanted = ArangeCount(0, total, total / wanted);
   if (choice.rule == FrameRule::kInternVlProcessor) {
     wanted = ArangeCount(FirstOf(choice, total, wanted), total, total / wanted);
     if (!(wanted >= 1)) {
@@ -314,6 +321,7 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   }
   switch (choice.rule) {
     case FrameRule::kQwen2VlProcessor:
+    case FrameRule::kErnie45VlProcessor:
       return Arange(0, total, total / WantedCount(choice, total, RateOf(facts)), chosen);
     case FrameRule::kInternVlProcessor: {
       const double wanted = WantedCount(choice, total, RateOf(facts));

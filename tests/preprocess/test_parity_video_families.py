@@ -1,8 +1,9 @@
-"""Videos whose frames become tiles (LLaVA-NeXT-Video, LLaVA-OneVision, SmolVLM, VideoMAE) by `evenkeel preprocess` against the video processors and the
+"""Videos whose frames become tiles (LLaVA-NeXT-Video, LLaVA-OneVision, SmolVLM, VideoMAE) or patches (VideoLLaMA3, Ernie 4.5-VL) by `evenkeel preprocess` against the video processors and the
 processors of the installed `transformers`, release 4 or 5: frames, their choice, and whole sequences with pictures and
 videos; bit for bit.
 """
 
+import dataclasses
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import pytest
 from command import preprocess, refusal
 from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
 from frames import decoded, expected, ffmpeg
-from test_parity_recent import FAMILIES, PROGRAM, TOKENIZER, draw_text, processor_of
+from test_parity_recent import FAMILIES, PROGRAM, TOKENIZER, draw_text, made, processor_of
 from test_parity_video import ATEN, drawn
 from transformers.video_utils import VideoMetadata  # after `installed`
 
@@ -196,6 +197,76 @@ def test_a_videomae_folder_is_read_as_auto_processor_reads_it(tmp_path):
         transformers.VideoMAEImageProcessor(size={"shortest_edge": 40}, crop_size=32).save_pretrained(folder)
 
 
+# (golden checkpoint, class, what its file has, options of our command)
+SINGLE_FRAMES = [
+    ("videollama3", "VideoLlama3VideoProcessor", {}, ()),
+    ("videollama3", "VideoLlama3VideoProcessor", {"size": {"shortest_edge": 784, "longest_edge": 150528}, "resample": 2}, ()),
+    ("videollama3", "VideoLlama3VideoProcessor", {"min_pixels": 3136, "max_pixels": 90000, "do_sample_frames": True, "fps": 3,
+                                                  "max_frames": 9, "image_mean": [0.5, 0.4, 0.3]}, ()),
+    ("videollama3", "VideoLlama3VideoProcessor", {"do_sample_frames": True, "num_frames": 3}, ()),
+    ("videollama3", "VideoLlama3VideoProcessor", {}, ("--fps", 2.5)),
+    ("ernie4_5-vl", "Ernie4_5_VLMoeVideoProcessor", {}, ()),
+    ("ernie4_5-vl", "Ernie4_5_VLMoeVideoProcessor", {"size": {"shortest_edge": 784, "longest_edge": 20000}, "fps": 3.3, "min_frames": 2,
+                                                     "max_frames": 11, "resample": 2}, ()),
+    ("ernie4_5-vl", "Ernie4_5_VLMoeVideoProcessor", {"size": {"shortest_edge": 784, "longest_edge": 20000}, "num_frames": 3,
+                                                     "min_frames": 2}, ()),
+    ("ernie4_5-vl", "Ernie4_5_VLMoeVideoProcessor", {"size": {"shortest_edge": 784, "longest_edge": 20000}, "do_sample_frames": False}, ()),
+    ("ernie4_5-vl", "Ernie4_5_VLMoeVideoProcessor", {"size": {"shortest_edge": 784, "longest_edge": 20000}},
+     ("--fps", 2.5, "--min-frames", 3, "--max-frames", 7)),
+]
+REFUSED = {"videollama3": "use_token_compression", "ernie4_5-vl": "draw_on_frames"}
+
+
+def of_single_frames(folder, name, kind, values):
+    shutil.copytree(PROCESSORS / name, folder)
+    processor = getattr(transformers, kind)(**{REFUSED[name]: False}, **values)
+    processor.save_pretrained(folder)
+    return processor
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="has no such class")
+@pytest.mark.parametrize("name,kind,values,words", SINGLE_FRAMES, ids=str)
+def test_videos_of_single_frames_are_those_of_the_processor(tmp_path, odd_videos, clips_of_photos, name, kind, values, words):
+    folder = tmp_path / "folder"
+    processor = of_single_frames(folder, name, kind, values)
+    options = {"do_sample_frames": values.get("do_sample_frames", kind.startswith("Ernie"))}
+    if words:
+        options = dict(zip((word[2:].replace("-", "_") for word in words[::2]), words[1::2]))
+    compared = 0
+    photos = [] if "num_frames" in values or "max_frames" in values else clips_of_photos  # which have two frames
+    for path in (*media("video", ["video/h264.mp4", "video/vp9.webm"])[::3], GOLDEN / "video/h264.mp4", *odd_videos.values(), *photos):
+        if path.stat().st_size > 1 << 20 and path not in photos and not options.get("do_sample_frames", True):
+            continue  # all frames of a long one
+        try:
+            values_there, grid = expected(processor, path, tmp_path, **options)
+        except (ValueError, RuntimeError, IndexError) as error:
+            # One frame of an array that is sampled loses its axis there, and a rounded quotient can ask for one frame
+            # beyond the end.
+            if "permute" in str(error) or isinstance(error, IndexError):
+                continue
+            assert "exceeds `total_num_frames" in str(error), path.name
+            assert "fewer than the" in refusal(tmp_path, folder, path, *ATEN, *words), path.name
+            continue
+        ours = preprocess(tmp_path, folder, path, *ATEN, *words)
+        assert np.array_equal(ours["video_grid_thw"], grid), path.name
+        if name == "videollama3":
+            assert ours["video_merge_sizes"].tolist() == [2]
+        mine = ours["pixel_values_videos"].reshape(values_there.shape)
+        assert not np.count_nonzero(mine.view(np.uint32) != np.ascontiguousarray(values_there).view(np.uint32)), path.name
+        compared += values_there.size
+    print(f"{name}: 0 of {compared} values differ, {len(photos)} clips of photos")
+    assert compared
+
+
+@pytest.mark.skipif(RELEASE == 4, reason="has no such class")
+@pytest.mark.parametrize("name,kind", [case[:2] for case in SINGLE_FRAMES[::5]])
+def test_what_depends_on_pixels_is_refused_and_python_named(tmp_path, name, kind):
+    shutil.copytree(PROCESSORS / name, tmp_path / "folder")
+    (tmp_path / "folder/video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": kind}))
+    said = refusal(tmp_path, tmp_path / "folder", GOLDEN / "video/h264.mp4")
+    assert REFUSED[name] in said and "processor.python: transformers" in said
+
+
 def test_a_number_and_a_rate_are_refused_as_there(tmp_path):
     folder, processor = checkpoint(tmp_path, "llava-onevision", {"do_sample_frames": True, "num_frames": 2, "fps": 1})
     with pytest.raises(ValueError):
@@ -223,6 +294,49 @@ def test_more_frames_than_there_are_are_refused(tmp_path, odd_videos):
     with pytest.raises(ValueError):
         expected(processor, odd_videos["one"], tmp_path)
     assert "a video of 1 frames has fewer than the 2" in refusal(tmp_path, folder, odd_videos["one"])
+
+
+SEQUENCES = {"videollama3": ("<|image_pad|>", "<|video_pad|>"),
+             "ernie4_5-vl": ("<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", "<|VIDEO_START|><|VIDEO_PLACEHOLDER|><|VIDEO_END|>")}
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+@pytest.mark.parametrize("name", [name for name in SEQUENCES if name in FAMILIES])
+def test_sequences_with_single_frames_are_the_processor_s(tmp_path, name):
+    folder = tmp_path / "folder"
+    video = {"size": {"shortest_edge": 784, "longest_edge": 60000}, REFUSED[name]: False}
+    family = FAMILIES[name]
+    processor = made(dataclasses.replace(family, parts=((*family.parts[0][:3], video),)), "aten_u8", folder)
+    added = processor.tokenizer.get_added_vocab()
+    told = {"tokenizer": str(TOKENIZER), "vision": str(folder), "chat": "plain", "resampler": "aten_u8",
+            "added_tokens": sorted(added, key=added.get)}
+    generator = random.Random(name)
+    requests, wanted = [], []
+    for _ in range(16):
+        text, content, facts, given, metadata = "", [], [], {"images": [], "videos": []}, []
+        kinds = ["video", *generator.choices(["image", "video"], k=generator.randrange(4))]
+        generator.shuffle(kinds)
+        for kind in kinds:
+            sides = [generator.randrange(20, generator.choice([120, 500])) for _ in "wh"]
+            frames, fps = generator.randrange(2, 24), generator.choice([3, 8, 25])
+            said = draw_text(generator)
+            text += said + SEQUENCES[name][kind == "video"]
+            content += [{"type": "text", "text": said}, {"type": kind}]
+            facts.append(dict(zip(("width", "height"), sides)) | ({"frames": frames, "fps": fps} if kind == "video" else {}))
+            given[kind + "s"].append(Image.new("RGB", sides) if kind == "image" else np.zeros((frames, sides[1], sides[0], 3), np.uint8))
+            if kind == "video":
+                metadata.append(VideoMetadata(total_num_frames=frames, fps=fps, duration=frames / fps, frames_indices=list(range(frames))))
+        said = draw_text(generator)
+        content.append({"type": "text", "text": said})
+        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
+        pictures = {"images": [given["images"]]} if given["images"] else {}
+        out = processor(text=[text + said], videos=given["videos"], video_metadata=metadata, padding=False, **pictures)
+        wanted.append([int(token) for token in np.asarray(out["input_ids"][0])] + [processor.tokenizer.eos_token_id])
+    done = subprocess.run([PROGRAM], input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True,
+                          text=True, check=True)
+    for request, line, ids in zip(requests, done.stdout.splitlines(), wanted):
+        assert json.loads(line).get("ids") == ids, (request, line[:300])
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
