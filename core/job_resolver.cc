@@ -803,6 +803,9 @@ class Resolver {
     if (ranks > kMaxGroupedRanks)
       return refuse("at most ", kMaxGroupedRanks, " replicas; the llm has ", ranks);
     for (const PhaseSpec& phase : job_.phases) {
+      if (phase.phase.is_generator())
+        return refuse("phase ", std::string(PhaseName(phase.phase)),
+                      " is a generator, whose rows come from one replica; leave it out");
       if (AreApart(phase, llm))
         return refuse("phase ", std::string(PhaseName(phase.phase)),
                       " has none of the llm's ranks; encoders must share them");

@@ -478,6 +478,10 @@ TEST(JobErrors, DynamicGroups) {
                  "pad_to out"},
       {"    ranks: 0-7\n", "    ranks: 8-15\n" + dynamic + "}}\n",
        refused + "phase vision has none of the llm's ranks; encoders must share them"},
+      {"    ranks: 0-7\n", "    ranks: 0-7\n    kind: generator\n    media: [image]\n" + dynamic + "}}\n",
+       "job.yaml:14: topology.context_parallel: dynamic: phase vision is a generator, whose rows come from "
+       "one "
+       "replica; leave it out"},
       {"", dynamic + "}, sequences: zigzag}\nmicrobatch: {align: 6}",
        "job.yaml:13: microbatch.align: 6 is not a multiple of 1680, into which topology.sequences cuts every "
        "document"},
