@@ -126,8 +126,8 @@ void DescribeAlone(uint32_t ranks, uint64_t samples, bool all_loads) {
   Replies replies;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     pb::DescribeStepReply reply;
-    const absl::Status status =
-        server::DescribeStep(*stream, builder, pool, 1ull << 30, plan, RequestOf(rank, all_loads), reply);
+    const absl::Status status = server::DescribeStep(*stream, builder, pool, 1ull << 30, {&plan, 1},
+                                                     RequestOf(rank, all_loads), reply);
     if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     replies.Add(reply.SerializeAsString().size());
   }

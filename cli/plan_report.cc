@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,9 +72,10 @@ std::string PhaseJson(const PhasePlan& phase) {
       MaxOverMean(phase.load_before), MaxOverMean(phase.load_after));
 }
 
-// Rows of a route by distance: kept on their rank, moved within a node, moved across nodes.
+// Rows of a route by distance: kept on their rank, moved within a node, moved across nodes. `senders`: the most other ranks
+// that send to one.
 struct Movement {
-  uint64_t local = 0, node = 0, cross = 0;
+  uint64_t local = 0, node = 0, cross = 0, senders = 0;
 };
 
 Movement MovementOf(const Job& job, const Route& route) {
@@ -83,6 +85,13 @@ Movement MovementOf(const Job& job, const Route& route) {
       const bool same_node = job.NodeOf(route.ranks[from]) == job.NodeOf(route.ranks[segment.peer]);
       (segment.peer == from ? out.local : same_node ? out.node : out.cross) += segment.rows;
     }
+  }
+  for (size_t to = 0; to < route.ranks.size(); ++to) {
+    const RankRoute& one = route.per_rank[to];
+    std::set<uint32_t> senders;
+    for (const RouteSegment& segment : route.from.is_generator() ? one.send : one.receive)
+      if (segment.peer != to) senders.insert(segment.peer);
+    out.senders = std::max<uint64_t>(out.senders, senders.size());
   }
   return out;
 }
@@ -97,9 +106,9 @@ std::string RouteJson(const Job& job, const Route& route) {
   const Movement rows = MovementOf(job, route);
   const auto [from, to] = EndsOf(route);
   return absl::StrFormat(
-      R"({"from":%s,"to":%s,"microbatch":%d,"ranks":%s,"rows_local":%d,"rows_within_node":%d,"rows_across_nodes":%d})",
+      R"({"from":%s,"to":%s,"microbatch":%d,"ranks":%s,"rows_local":%d,"rows_within_node":%d,"rows_across_nodes":%d,"most_senders":%d})",
       Quoted(PhaseName(from)), Quoted(PhaseName(to)), route.microbatch, Array(route.ranks), rows.local,
-      rows.node, rows.cross);
+      rows.node, rows.cross, rows.senders);
 }
 
 void AddPhaseRows(const PhasePlan& phase, std::string& out) {
@@ -181,14 +190,18 @@ std::string PlanTable(const stream::Stream& stream, const stream::StepPlan& step
     for (const Route& route : plan.routes) {
       if (route.from != phase) continue;
       const Movement one = MovementOf(stream.job, route);
-      rows = {rows.local + one.local, rows.node + one.node, rows.cross + one.cross};
+      rows = {rows.local + one.local, rows.node + one.node, rows.cross + one.cross,
+              std::max(rows.senders, one.senders)};
       ends = EndsOf(route);
     }
     if (!ends) continue;
     absl::StrAppendFormat(&out,
-                          "\nroute %s -> %s: %d rows stay on their rank, %d move within a node, %d across\n",
+                          "\nroute %s -> %s: %d rows stay on their rank, %d move within a node, %d across",
                           std::string(PhaseName(ends->first)), std::string(PhaseName(ends->second)),
                           rows.local, rows.node, rows.cross);
+    if (rows.senders > 0)
+      absl::StrAppendFormat(&out, "; a rank receives from at most %d others at once", rows.senders);
+    out += "\n";
   }
   AddGroupRows(plan, out);
   AddNoteOnCost(stream.job, plan, out);

@@ -403,6 +403,9 @@ def test_a_plan_in_json_is_consistent(mixed):
             assert loads == phase["tokens_after"]
             assert sum(loads) == sum(phase["tokens_before"])
             assert phase["max_over_mean_after"] <= phase["max_over_mean_before"]
+        for route in plan["routes"]:
+            moved = route["rows_within_node"] + route["rows_across_nodes"]
+            assert (moved > 0) == (route["most_senders"] > 0) and route["most_senders"] < len(route["ranks"])
         rows = {route["from"]: route["rows_local"] + route["rows_within_node"] + route["rows_across_nodes"]
                 for route in plan["routes"]}
         for name, kinds in media_of.items():

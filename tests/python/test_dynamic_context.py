@@ -26,8 +26,8 @@ RANKS = 4
 GROUPS = "sizes: powers_of_two, tokens_per_rank: 192, ring: 0.1"
 
 
-def write_job(folder, name, sequences="zigzag", runs="once_per_step", groups=GROUPS, drop_in=False):
-    path = jobs.write_job(folder, name, RANKS, "balance_without_moving", runs, "{count_multiple: 2}")
+def write_job(folder, name, sequences="zigzag", runs="once_per_step", groups=GROUPS, drop_in=False, count=RANKS):
+    path = jobs.write_job(folder, name, count, "balance_without_moving", runs, "{count_multiple: 2}")
     text = path.read_text().replace("topology: {ranks_per_node: 2}", "topology: {ranks_per_node: 2, context_parallel: dynamic, "
                                     f"sequences: {sequences}, groups: {{{groups}}}}}")
     text = text.replace("algorithm: balance_without_moving, cost", "cost")  # of the llm
@@ -120,14 +120,14 @@ def train(rank, endpoint, ahead, cut):
     return out, len(pool)
 
 
-@pytest.mark.parametrize("sequences, runs, ahead, drop_in, cut", [
-    ("zigzag", "once_per_step", 3, False, True), ("contiguous", "once_per_step", 0, False, False),
-    ("zigzag", "once_per_microbatch", 1, False, True), ("contiguous", "once_per_microbatch", 2, True, False),
-    ("zigzag", "once_per_microbatch", 9, True, True)])
-def test_groups_train_as_one_rank_does(folder, expected, sequences, runs, ahead, drop_in, cut):
-    path = write_job(folder, f"{sequences}-{runs}-{drop_in}", sequences, runs, drop_in=drop_in)
+@pytest.mark.parametrize("count, sequences, runs, ahead, drop_in, cut", [
+    (8, "zigzag", "once_per_step", 3, False, True), (4, "contiguous", "once_per_step", 0, False, False),
+    (4, "zigzag", "once_per_microbatch", 1, False, True), (4, "contiguous", "once_per_microbatch", 2, True, False),
+    (4, "zigzag", "once_per_microbatch", 9, True, True)])
+def test_groups_train_as_one_rank_does(folder, expected, count, sequences, runs, ahead, drop_in, cut):
+    path = write_job(folder, f"{count}-{sequences}-{runs}-{drop_in}", sequences, runs, drop_in=drop_in, count=count)
     with jobs.worker(path) as endpoint:
-        per_rank = ranks.run(RANKS, train, endpoint, ahead, cut)
+        per_rank = ranks.run(count, train, endpoint, ahead, cut)
     sizes = {len(group) for steps, _ in per_rank for *_, groups in steps for group in groups}
     assert sizes >= {1, 2} or sizes >= {1, 4}, "groups of several sizes were used"
     for number, (loss, gradients, *_) in enumerate(expected):
@@ -139,7 +139,7 @@ def test_groups_train_as_one_rank_does(folder, expected, sequences, runs, ahead,
         waves = [steps[number][2] for steps, _ in per_rank]
         assert len({len(one) for one in waves}) == 1, "every rank has as many waves"
         for wave in zip(*waves):
-            assert sorted(rank for group in set(wave) for rank in group) == list(range(RANKS))
+            assert sorted(rank for group in set(wave) for rank in group) == list(range(count))
     if ahead == 0:
         assert all(count == 2 for _, count in per_rank), "a group of two and one of four"
 
