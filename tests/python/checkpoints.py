@@ -3,16 +3,13 @@
 import json
 import random
 import shutil
-import sys
 
 import safetensors.torch
 import torch
 import transformers
 
 import jobs
-
-sys.path.insert(0, str(jobs.ROOT / "tests" / "e2e"))
-import media  # noqa: E402
+from jobs import media
 
 # The torch of the parity tests has stand-ins for CUDA's libraries, which cannot answer this question.
 torch.cuda.is_current_stream_capturing = lambda: False

@@ -7,7 +7,7 @@ import os
 import pathlib
 import random
 import subprocess
-import tarfile
+import sys
 import wave
 
 import numpy as np
@@ -15,6 +15,9 @@ from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+import media  # noqa: E402
+
 BINARY = os.environ.get("EVENKEEL_BIN", str(ROOT / "build" / "release" / "cli" / "evenkeel"))
 STEPS = 3
 SAMPLES_PER_STEP = 14
@@ -49,30 +52,26 @@ def text(rng):
 def write_shard(path):
     """Images, speech and text, alone and together; two images are damaged, which only their decoding tells."""
     rng = random.Random(11)
-    with tarfile.open(path, "w") as tar:
-        def add(name, data):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    with contextlib.closing(media.Shard(path)) as shard:
         for i in range(TOTAL):
             kind = i % 4
             if kind == 0:
-                add(f"{i:03d}.png", png(rng, damaged=i in (8, 20)))
-                add(f"{i:03d}.txt", text(rng).encode())
+                shard.add(f"{i:03d}.png", png(rng, damaged=i in (8, 20)))
+                shard.add(f"{i:03d}.txt", text(rng).encode())
             elif kind == 1:
-                add(f"{i:03d}.wav", wav(rng))
-                add(f"{i:03d}.txt", text(rng).encode())
+                shard.add(f"{i:03d}.wav", wav(rng))
+                shard.add(f"{i:03d}.txt", text(rng).encode())
             elif kind == 2:
-                add(f"{i:03d}.txt", text(rng).encode())
+                shard.add(f"{i:03d}.txt", text(rng).encode())
             else:
                 content = [{"type": "image", "image": "one.png"}, {"type": "text", "text": text(rng)},
                            {"type": "audio", "audio": "two.wav"}, {"type": "image", "image": "three.png"},
                            {"type": "text", "text": text(rng)}]
                 messages = [{"role": "user", "content": content}, {"role": "assistant", "content": text(rng)}]
-                add(f"{i:03d}.one.png", png(rng, False))
-                add(f"{i:03d}.two.wav", wav(rng))
-                add(f"{i:03d}.three.png", png(rng, False))
-                add(f"{i:03d}.json", json.dumps({"messages": messages}).encode())
+                shard.add(f"{i:03d}.one.png", png(rng, False))
+                shard.add(f"{i:03d}.two.wav", wav(rng))
+                shard.add(f"{i:03d}.three.png", png(rng, False))
+                shard.add(f"{i:03d}.json", json.dumps({"messages": messages}).encode())
 
 
 def write_job(folder, name, count, algorithm, runs, microbatch):

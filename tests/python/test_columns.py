@@ -1,10 +1,9 @@
 """Columns of the data that the job names arrive with their samples, whatever the transport, the ranks and the packing."""
 
-import io
+import contextlib
 import json
 import os
 import subprocess
-import tarfile
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ def expected(number):
 
 
 def write_shard(path):
-    with tarfile.open(path, "w") as tar:
+    with contextlib.closing(jobs.media.Shard(path)) as shard:
         for number in range(SAMPLES):
             if number % 4 == 3:
                 name, body = f"{number:03d}.txt", "salt " * (number + 1)
@@ -36,10 +35,7 @@ def write_shard(path):
                             {"role": "assistant", "content": "even " * (number % 7 + 1)}]
                 members = {name: value for name, value in expected(number).items() if name in ("source", "id", "score")}
                 name, body = f"{number:03d}.json", json.dumps({"messages": messages, **members, "other": [1, 2]})
-            info = tarfile.TarInfo(name)
-            data = body.encode()
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+            shard.add(name, body.encode())
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """A generator learns the pictures in turns of the assistant from the llm's hidden states: on the llm's ranks, or on ranks of its
 own next to an llm with and without a pipeline, it trains as on one rank."""
 
-import io
+import contextlib
 import json
 import os
 import random
 import subprocess
-import tarfile
 
 import numpy as np
 import pytest
@@ -38,14 +37,10 @@ def turn(role, *content):
 def write_shard(path):
     """Chats that ask for pictures, about pictures, or both; and one without a chat, whose picture is no target."""
     rng = random.Random(5)
-    with tarfile.open(path, "w") as tar:
-        def add(name, data):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    with contextlib.closing(jobs.media.Shard(path)) as shard:
         for i in range(TOTAL):
-            add(f"{i:03d}.one.png", jobs.png(rng, damaged=i in DAMAGED_INPUTS))
-            add(f"{i:03d}.two.png", jobs.png(rng, damaged=i in DAMAGED_TARGETS))
+            shard.add(f"{i:03d}.one.png", jobs.png(rng, damaged=i in DAMAGED_INPUTS))
+            shard.add(f"{i:03d}.two.png", jobs.png(rng, damaged=i in DAMAGED_TARGETS))
             if i % 4 == 0:
                 turns = [turn("user", "one.png", jobs.text(rng)), turn("assistant", jobs.text(rng), "two.png")]
             elif i % 4 == 1:
@@ -55,9 +50,9 @@ def write_shard(path):
             else:
                 turns = [turn("user", jobs.text(rng)), turn("assistant", "one.png", "two.png", jobs.text(rng)),
                          turn("user", jobs.text(rng)), turn("assistant", jobs.text(rng))]
-            add(f"{i:03d}.json", json.dumps({"messages": turns}).encode())
-        add("900.png", jobs.png(rng, False))
-        add("900.txt", b"a caption")
+            shard.add(f"{i:03d}.json", json.dumps({"messages": turns}).encode())
+        shard.add("900.png", jobs.png(rng, False))
+        shard.add("900.txt", b"a caption")
 
 
 def write_job(folder, name, llm="0", vision=None, draw=None, runs="once_per_microbatch", rest="", draw_media="[image]"):

@@ -1,11 +1,10 @@
 """Preference pairs: the tokens that TRL makes of them, both sequences in one microbatch, and the loss of DPO."""
 
+import contextlib
 import importlib.util
-import io
 import json
 import os
 import subprocess
-import tarfile
 
 import numpy as np
 import pytest
@@ -156,13 +155,11 @@ def picture(seed):
 
 def job_with_pictures(tmp_path):
     look = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Even?"}]}
-    with tarfile.open(tmp_path / "pairs.tar", "w") as tar:
+    with contextlib.closing(jobs.media.Shard(tmp_path / "pairs.tar")) as shard:
         for number in range(4):
             members = {"json": json.dumps({"prompt": [look], "chosen": [YES], "rejected": [NO]}).encode(), "png": picture(number)}
             for suffix, data in members.items():
-                info = tarfile.TarInfo(f"{number:03d}.{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+                shard.add(f"{number:03d}.{suffix}", data)
     job = tmp_path / "job.yaml"
     job.write_text(f"""\
 index: index

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/preprocess/families/family_golden.h"
+#include "tests/preprocess/families/speech_encoder_golden.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -22,28 +23,16 @@ ProcessorSpec Wav2Vec2Spec(const nlohmann::json& keys = nullptr, const nlohmann:
   return spec;
 }
 
-absl::StatusOr<ItemLengths> ClipLengthsOf(const ProcessorSpec& spec, uint64_t samples,
-                                          uint32_t rate = 16000) {
-  auto family = LoadAudioFamily(spec.audio, spec, Limits{});
-  EXPECT_TRUE(family.ok()) << family.status();
-  MediaFacts facts;
-  facts.medium = Medium::kAudio;
-  facts.sample_rate = rate;
-  facts.channels = 1;
-  facts.num_samples = samples;
-  return (*family)->Measure(facts);
-}
-
 TEST(Wav2Vec2, AFrameIsWhatTheConvolutionsMake) {
   const ProcessorSpec spec = Wav2Vec2Spec();
-  EXPECT_EQ(ClipLengthsOf(spec, 16000)->output_rows, 49u);
-  EXPECT_EQ(ClipLengthsOf(spec, 16000)->input_rows, 16000u);
-  EXPECT_EQ(ClipLengthsOf(spec, 8000, 8000)->input_rows, 16000u) << "of 8 kHz";
-  EXPECT_EQ(ClipLengthsOf(spec, 400)->output_rows, 1u);
-  EXPECT_FALSE(ClipLengthsOf(spec, 399).ok());
+  EXPECT_EQ(EncoderLengths(spec, 16000)->output_rows, 49u);
+  EXPECT_EQ(EncoderLengths(spec, 16000)->input_rows, 16000u);
+  EXPECT_EQ(EncoderLengths(spec, 8000, 8000)->input_rows, 16000u) << "of 8 kHz";
+  EXPECT_EQ(EncoderLengths(spec, 400)->output_rows, 1u);
+  EXPECT_FALSE(EncoderLengths(spec, 399).ok());
   const nlohmann::json model = {{"conv_kernel", {4, 1, 1, 1, 1, 1, 1}},
                                 {"conv_stride", {2, 1, 1, 1, 1, 1, 1}}};
-  EXPECT_EQ(ClipLengthsOf(Wav2Vec2Spec({}, model), 10)->output_rows, 4u);
+  EXPECT_EQ(EncoderLengths(Wav2Vec2Spec({}, model), 10)->output_rows, 4u);
 }
 
 TEST(Wav2Vec2, RefusesWhatItDoesNotImplement) {
