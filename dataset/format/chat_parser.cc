@@ -331,9 +331,15 @@ class TextParser::ChatParser {
   absl::Status AddMediaOfFields(std::string_view text, Turn& turn) {
     for (size_t i = 0; i < kMedia.size(); ++i) {
       if (text.find(kMedia[i].mark) != std::string_view::npos) continue;
-      for (size_t count = fields_[i].names->size(); count > 0; --count)
-        EVENKEEL_RETURN_IF_ERROR(AddMarked(i, {kMedia[i].field}, turn));
+      EVENKEEL_RETURN_IF_ERROR(AddUnused(i, {kMedia[i].field}, turn));
     }
+    return absl::OkStatus();
+  }
+
+  // Adds the media of a field that no placeholder has used.
+  absl::Status AddUnused(size_t which, const Place& where, Turn& turn) {
+    while (fields_[which].used < fields_[which].names->size())
+      EVENKEEL_RETURN_IF_ERROR(AddMarked(which, where, turn));
     return absl::OkStatus();
   }
 
@@ -640,9 +646,10 @@ class TextParser::ChatParser {
     if (turn.calls != 0 && (content == nullptr || content->is_null())) return absl::OkStatus();
     if (content == nullptr) return Wrong(where, "no 'content'");
     // TRL and ms-swift place media without a place in front of the user's first text.
-    for (size_t i = 0; i < kMedia.size() && role == Role::kUser && content->is_string(); ++i)
-      while (unplaced_[i] && fields_[i].used < fields_[i].names->size())
-        EVENKEEL_RETURN_IF_ERROR(AddMarked(i, where, turn));
+    if (role == Role::kUser && content->is_string()) {
+      for (size_t i = 0; i < kMedia.size(); ++i)
+        if (unplaced_[i]) EVENKEEL_RETURN_IF_ERROR(AddUnused(i, where, turn));
+    }
     // Without fields next to the messages, "<image>" in a string is ordinary text.
     if (content->is_string()) return AddMarkedText(content->text, /*only_fields=*/true, where, turn);
     if (!content->is_array()) return Wrong(where, "'content' is neither a text nor a list of parts");
