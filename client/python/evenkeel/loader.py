@@ -20,7 +20,6 @@ _OWN_OPTIONS = {"endpoints", "topology", "fetch", "wait_for_done", "split", "som
 _FETCH = ("each", "node", "leader")
 _STEP_SECONDS, _CONNECT_SECONDS = 300, 30  # the defaults of the timeouts
 _STATE_VERSION = 1
-_GROUPS_AHEAD = 8  # steps whose groups come with a step (core/context_groups.h)
 
 
 class Loader:
@@ -230,8 +229,9 @@ class Loader:
                 [one for one in self._topology.context_groups() if len(one) > 1]
         if not sizes:
             raise ValueError("groups(steps=...) needs a job with context_parallel: dynamic; groups() has those of the mesh")
-        if not 1 <= steps <= 1 + _GROUPS_AHEAD:
-            raise ValueError(f"groups: steps is {steps}; a step comes with the groups of itself and of the next {_GROUPS_AHEAD}")
+        if not 1 <= steps <= 1 + _evenkeel.GROUPS_AHEAD:
+            raise ValueError(f"groups: steps is {steps}; a step comes with the groups of itself and of the next "
+                             f"{_evenkeel.GROUPS_AHEAD}")
         if self._topology is None or (self._end is not None and self._next >= self._end):
             return []
         native = self._peek()

@@ -12,6 +12,7 @@
 #include "client/python/src/plan.h"
 #include "client/python/src/status.h"
 #include "client/shared_step.h"
+#include "core/context_groups.h"
 #include "core/cpu.h"
 #include "core/job.h"
 
@@ -327,6 +328,7 @@ PYBIND11_MODULE(_evenkeel, module) {
   if (const absl::Status known = CheckCpuLevel(); !known.ok())
     throw py::import_error(std::string(known.message()));
   module.attr("STREAM_VERSION") = kStreamVersion;
+  module.attr("GROUPS_AHEAD") = kGroupsAhead;
   module.def("expand_pixels", &PyExpandPixels);
   BindPlan(module);
   py::class_<Step>(module, "Step")
