@@ -6,31 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "reorder/context_parallel/aligned_places.h"
 #include "reorder/context_parallel/context_parallel_problem.h"
 
 namespace evenkeel::reorder {
 namespace {
-
-// The ranks of one wave that are taken.
-class Places {
- public:
-  explicit Places(uint32_t ranks) : taken_(ranks, false) {}
-
-  // Takes the first free aligned place of `size` ranks. False: there is no such place.
-  bool Take(uint32_t size, RankGroup& out) {
-    for (uint32_t first = 0; first + size <= taken_.size(); first += size) {
-      const auto begin = taken_.begin() + first;
-      if (std::find(begin, begin + size, true) != begin + size) continue;
-      std::fill(begin, begin + size, true);
-      out = {first, size};
-      return true;
-    }
-    return false;
-  }
-
- private:
-  std::vector<bool> taken_;
-};
 
 class Placer {
  public:
@@ -49,30 +29,30 @@ class Placer {
  private:
   // Returns the groups that found no place.
   std::vector<ContextParallelGroup> PlaceOneWave(std::vector<ContextParallelGroup> groups) {
-    Places places(input_.ranks);
+    AlignedPlaces places(input_.ranks);
     std::vector<ContextParallelGroup> left;
     Wave& wave = waves_.emplace_back();
     for (ContextParallelGroup& group : groups) {
-      RankGroup ranks;
-      if (FindPlace(group, places, ranks)) {
-        wave.push_back({ranks, std::move(group.sequences)});
+      if (const std::vector<RankGroup> place = FindPlace(group, places); !place.empty()) {
+        wave.push_back({place.front(), std::move(group.sequences)});
       } else {
         left.push_back(std::move(group));
       }
     }
-    for (RankGroup idle; places.Take(1, idle);) wave.push_back({idle, {}});
+    for (const RankGroup& idle : places.Take(1, input_.ranks)) wave.push_back({idle, {}});
     std::sort(wave.begin(), wave.end(),
               [](const PlacedGroup& a, const PlacedGroup& b) { return a.ranks < b.ranks; });
     return left;
   }
 
-  // The group's degree, or else the largest smaller one that holds its sequences.
-  bool FindPlace(const ContextParallelGroup& group, Places& places, RankGroup& out) const {
+  // A place of the group's degree, or else of the largest smaller one that holds its sequences; or nothing.
+  std::vector<RankGroup> FindPlace(const ContextParallelGroup& group, AlignedPlaces& places) const {
     const uint32_t least = problem_.LeastDegree(LoadOf(problem_, group.sequences).tokens);
     for (auto size = input_.degrees.rbegin(); size != input_.degrees.rend() && *size >= least; ++size) {
-      if (*size <= group.degree && places.Take(*size, out)) return true;
+      if (*size > group.degree) continue;
+      if (std::vector<RankGroup> place = places.Take(*size, 1); !place.empty()) return place;
     }
-    return false;
+    return {};
   }
 
   const ContextParallelInput& input_;

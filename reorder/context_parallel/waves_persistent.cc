@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "reorder/context_parallel/aligned_places.h"
 #include "reorder/context_parallel/context_parallel_problem.h"
 #include "reorder/context_parallel/waves.h"
 
@@ -76,16 +77,11 @@ class Persistent {
 
   // Places as many of the groups as fit, the largest first; the ranks that are left are alone.
   std::vector<Fixed> Place(const Counts& counts) const {
-    std::vector<bool> taken(problem_.ranks, false);
+    AlignedPlaces places(problem_.ranks);
     std::vector<Fixed> groups;
     const auto take = [&](uint32_t size, uint32_t count) {
-      for (uint32_t first = 0; count > 0 && first + size <= problem_.ranks; first += size) {
-        const auto begin = taken.begin() + first;
-        if (std::find(begin, begin + size, true) != begin + size) continue;
-        std::fill(begin, begin + size, true);
-        groups.push_back({.ranks = {first, size}, .sequences = {}});
-        --count;
-      }
+      for (const RankGroup& ranks : places.Take(size, count))
+        groups.push_back({.ranks = ranks, .sequences = {}});
     };
     for (const auto& [size, count] : counts) take(size, count);
     take(1, problem_.ranks);
