@@ -157,6 +157,7 @@ struct ProcessorSpec {
   std::string frame_rule;             // empty: the family's usual one
   std::string frames = "torchcodec";  // whose frames videos have: torchcodec, pyav, decord or accurate
   bool apply_video_rotation = true;
+  bool use_audio_in_video = false;  // the audio of a video is an item, too: SampleItem::of_video
   Wire wire = Wire::kU8;
   // "transformers" or "package.module:Class": Python processes make items and lengths; empty: native code does.
   std::string python;

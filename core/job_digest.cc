@@ -70,6 +70,7 @@ void AddProcessor(const ProcessorSpec& processor, CanonicalText* text) {
   if (!processor.frame_rule.empty())
     text->Add("processor.frame_rule", std::string_view(processor.frame_rule));
   if (!processor.apply_video_rotation) text->Add("processor.video_rotation", std::string_view("ignore"));
+  if (processor.use_audio_in_video) AddNumber(text, "processor.use_audio_in_video", 1);
   AddGiven(text, "processor.alpha", processor.alpha);
   AddGiven(text, "processor.exif_orientation", processor.exif_orientation);
   AddGiven(text, "processor.sixteen_bit", processor.sixteen_bit);

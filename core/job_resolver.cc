@@ -1124,6 +1124,7 @@ class Resolver {
     const Words<bool> rotations = {{"apply", true}, {"ignore", false}};
     EVENKEEL_ASSIGN_OR_RETURN(out.apply_video_rotation,
                               Choose("processor.video_rotation", in.video_rotation(), rotations));
+    out.use_audio_in_video = in.use_audio_in_video();
     const Words<Isolation> isolations = {
         {"ffmpeg", Isolation::kFfmpeg}, {"all", Isolation::kAll}, {"off", Isolation::kOff}};
     EVENKEEL_ASSIGN_OR_RETURN(job_.isolation, Choose("isolation", in_.isolation(), isolations));

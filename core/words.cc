@@ -1,4 +1,4 @@
-// Names of media, and the rules for names of phases.
+// Names of media, the facts of a video's audio, and the rules for names of phases.
 #include "core/words.h"
 
 #include <algorithm>
@@ -15,6 +15,15 @@ bool IsPhaseName(std::string_view name) {
   const auto fits = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
   return !name.empty() && name.size() <= Phase::kMaxName && is_letter(name.front()) &&
          std::all_of(name.begin(), name.end(), fits);
+}
+
+MediaFacts AudioOf(const MediaFacts& video) {
+  MediaFacts audio{.medium = Medium::kAudio};
+  audio.sample_rate = video.sample_rate;
+  audio.channels = video.channels;
+  audio.num_samples = video.num_samples;
+  audio.duration_us = (video.num_samples * 1000000 + video.sample_rate / 2) / video.sample_rate;
+  return audio;
 }
 
 std::string MediaNames(const Phase& phase) {

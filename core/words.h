@@ -107,9 +107,13 @@ struct SampleItem {
   ItemLengths lengths;
   // Among the job's phases that encode the medium; kTargetTower: its generator.
   uint8_t tower = 0;
+  // The audio of the video before it, among whose placeholders its own are. It is stored in the video's bytes.
+  bool of_video = false;
 
   // Whether the sequence has its placeholders. Of an item that several phases encode the first entry has them.
   bool has_placeholders() const { return tower == 0 || tower == kTargetTower; }
+  // Whether it is the first entry of what the sample stores as one medium.
+  bool begins_medium() const { return has_placeholders() && !of_video; }
 
   friend bool operator==(const SampleItem&, const SampleItem&) = default;
 };
@@ -140,11 +144,12 @@ struct MediaFacts {
   Medium medium = Medium::kImage;
   uint32_t width = 0;  // pixels, as stored (before any rotation metadata); images and video
   uint32_t height = 0;
-  uint32_t rotation = 0;     // degrees clockwise from metadata: 0, 90, 180, 270
-  uint32_t num_frames = 0;   // video: frames that a decode of the whole stream delivers
-  uint32_t sample_rate = 0;  // audio, Hz
-  uint32_t channels = 0;     // audio
-  uint64_t num_samples = 0;  // audio: per channel at sample_rate
+  uint32_t rotation = 0;    // degrees clockwise from metadata: 0, 90, 180, 270
+  uint32_t num_frames = 0;  // video: frames that a decode of the whole stream delivers
+  // Audio, and that of a video where the job uses it: Hz, and samples per channel.
+  uint32_t sample_rate = 0;
+  uint32_t channels = 0;
+  uint64_t num_samples = 0;
   uint64_t duration_us = 0;  // video and audio, microseconds
   uint32_t fps_num = 0;      // video: average frame rate as a fraction
   uint32_t fps_den = 0;
@@ -152,8 +157,14 @@ struct MediaFacts {
   // the sample, so it is not stored with the item.
   uint32_t pictures_in_sample = 0;
 
+  // Whether it is a video whose audio is an item, too: see AudioOf.
+  bool has_audio() const { return medium == Medium::kVideo && num_samples != 0; }
+
   friend bool operator==(const MediaFacts&, const MediaFacts&) = default;
 };
+
+// The facts of the audio of a video that has_audio().
+MediaFacts AudioOf(const MediaFacts& video);
 
 // One draw of the sampler: which sample, and which pass over its dataset.
 struct SampleRef {
