@@ -28,7 +28,7 @@ absl::Status SampleWork::Produce(const std::string& path, const dataset::ItemPla
   const preprocess::ItemRequest request{.medium = item.medium,
                                         .suffix = place.suffix,
                                         .bytes = bytes_,
-                                        .facts = place.facts,
+                                        .facts = item.of_video ? AudioOf(place.facts) : place.facts,
                                         .planned = item.lengths,
                                         .tower = item.tower};
   return AddContext(processor_.Produce(request, spans), absl::StrCat("'", place.suffix, "'"));

@@ -49,7 +49,7 @@ absl::Status ForEachItem(const dataset::SamplePlaces& places, const SampleLength
                          const Each& each) {
   size_t next = 0;  // into places.items, which have every item once
   for (const SampleItem& item : lengths.items) {
-    next += item.has_placeholders() ? 1 : 0;
+    next += item.begins_medium() ? 1 : 0;
     EVENKEEL_RETURN_IF_ERROR(each(places.items[next - 1], item));
   }
   return absl::OkStatus();

@@ -1160,6 +1160,7 @@ class Resolver {
                    "; processor.python loads one processor for all phases");
     }
     const std::pair<std::string_view, bool> native[] = {
+        {"processor.use_audio_in_video", in.use_audio_in_video()},
         {"processor.like", !in.like().empty()},
         {"processor.resampler", !in.resampler().empty()},
         {"processor.alpha", !in.alpha().empty()},

@@ -50,7 +50,8 @@ class Measurer {
     return Measure(facts);
   }
   // Lengths of the rendered, tokenised and expanded sequence. `items` are the sample's with placeholders, in order,
-  // and `facts` what Probe found of them (the text around a video may give its times).
+  // and `facts` what Probe found of its media (the text around a video may give its times): the audio of a video has none
+  // of its own.
   // ResourceExhausted: longer than the limit.
   virtual absl::StatusOr<SequenceLengths> MeasureSequence(const Conversation& conversation,
                                                           std::span<const SampleItem> items,

@@ -83,6 +83,9 @@ class MediaInput {
                     const Limits& limits, Parameters parameters = Parameters::kOfPackets,
                     StreamChoice choice = StreamChoice::kFirstDefault);
 
+  // True after an Open() that failed because the container has no stream of the type.
+  bool lacks_stream() const { return stream_ < 0; }
+
   AVFormatContext& format() { return *format_; }
   AVStream& stream() { return *format_->streams[stream_]; }
   // True if no packet has been decoded: Parameters::kOfHeader was given, and the stream is H.264 in MP4 with

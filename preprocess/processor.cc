@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
+#include "preprocess/families/audio_in_video.h"
 #include "preprocess/families/family.h"
 #include "preprocess/families/python_family.h"
 #include "preprocess/image/picture.h"
@@ -36,6 +38,12 @@ absl::StatusOr<MediaFacts> ProbeImage(std::string_view suffix, std::span<const s
   facts.height = header.height;
   facts.rotation = header.rotation();
   return facts;
+}
+
+// The audio of a video is as large as the video, which has a limit of its own.
+Limits OfAudioInVideo(Limits limits) {
+  limits.max_audio_bytes = std::max(limits.max_audio_bytes, limits.max_video_bytes);
+  return limits;
 }
 
 // What encodes items in one phase of the job: an image processor, a feature extractor, or both.
@@ -71,13 +79,14 @@ void AddTo(const Encoder& encoder, CanonicalText& text) {
 class FolderProcessor final : public Processor {
  public:
   FolderProcessor(std::vector<Encoder> encoders, std::unique_ptr<SequenceBuilder> text, const Limits& limits,
-                  const ColourOptions& colour, FrameLoader frames, bool is_python)
+                  const ColourOptions& colour, FrameLoader frames, bool is_python, bool use_audio_in_video)
       : encoders_(std::move(encoders)),
         text_(std::move(text)),
         limits_(limits),
         colour_(colour),
         frames_(frames),
-        is_python_(is_python) {
+        is_python_(is_python),
+        use_audio_in_video_(use_audio_in_video) {
     for (const Encoder& encoder : encoders_) {
       for (Medium medium : kItemMedia) {
         const auto number = static_cast<size_t>(medium);
@@ -88,6 +97,7 @@ class FolderProcessor final : public Processor {
     CanonicalText canonical("evenkeel processor 1");
     for (const Encoder& encoder : encoders_) AddTo(encoder, canonical);
     if (!fields(Medium::kVideo).empty()) canonical.Add("video.frames", FrameLoaderName(frames_));
+    if (use_audio_in_video_) canonical.Add("video.audio", uint64_t{1});
     if (text_ != nullptr) text_->AddTo(canonical);
     digest_ = canonical.digest();
   }
@@ -98,7 +108,7 @@ class FolderProcessor final : public Processor {
       case Medium::kImage:
         return ProbeImage(suffix, bytes, limits_, colour_);
       case Medium::kVideo:
-        return ProbeVideo(suffix, bytes, limits_, frames_);
+        return ProbeVideoAndAudio(suffix, bytes);
       case Medium::kAudio:
         return ProbeAudio(suffix, bytes, limits_);
       case Medium::kText:
@@ -128,8 +138,8 @@ class FolderProcessor final : public Processor {
                                                   std::span<const SampleItem> items,
                                                   std::span<const MediaFacts> facts) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    EVENKEEL_ASSIGN_OR_RETURN(std::span<const ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
-    return text_->Measure(conversation, items, placeholders);
+    EVENKEEL_ASSIGN_OR_RETURN(const Written& written, WrittenOf(items, facts));
+    return text_->Measure(conversation, written.items, written.used());
   }
   Digest digest() const override { return digest_; }
 
@@ -167,8 +177,8 @@ class FolderProcessor final : public Processor {
   absl::Status BuildSequence(const Conversation& conversation, std::span<const SampleItem> items,
                              std::span<const MediaFacts> facts, Sequence& out) const override {
     EVENKEEL_RETURN_IF_ERROR(NeedsText());
-    EVENKEEL_ASSIGN_OR_RETURN(std::span<const ItemPlaceholders> placeholders, PlaceholdersOf(items, facts));
-    return text_->Build(conversation, items, placeholders, out);
+    EVENKEEL_ASSIGN_OR_RETURN(const Written& written, WrittenOf(items, facts));
+    return text_->Build(conversation, written.items, written.used(), out);
   }
   int64_t pad_token() const override { return text_ == nullptr ? 0 : text_->pad_token(); }
   bool has_grid_positions(Medium medium) const override {
@@ -189,25 +199,67 @@ class FolderProcessor final : public Processor {
     facts.duration_us = 4'000'000;
     return facts;
   }
-  // Of memory that the thread keeps: valid until its next call.
-  absl::StatusOr<std::span<const ItemPlaceholders>> PlaceholdersOf(std::span<const SampleItem> items,
-                                                                   std::span<const MediaFacts> facts) const {
-    if (facts.size() != items.size()) return absl::InternalError("facts and items differ in number");
-    thread_local std::vector<ItemPlaceholders> placeholders;  // never fewer, so that each keeps its memory
-    if (placeholders.size() < items.size()) placeholders.resize(items.size());
+  absl::StatusOr<MediaFacts> ProbeVideoAndAudio(std::string_view suffix,
+                                                std::span<const std::byte> bytes) const {
+    EVENKEEL_ASSIGN_OR_RETURN(MediaFacts facts, ProbeVideo(suffix, bytes, limits_, frames_));
+    if (!use_audio_in_video_) return facts;
+    EVENKEEL_ASSIGN_OR_RETURN(const std::optional<MediaFacts> audio,
+                              ProbeAudioOfVideo(suffix, bytes, OfAudioInVideo(limits_)));
+    if (!audio.has_value()) return facts;
+    facts.sample_rate = audio->sample_rate;
+    facts.channels = audio->channels;
+    facts.num_samples = audio->num_samples;
+    return facts;
+  }
+
+  // The media as the conversation names them: a video and its audio are one.
+  struct Written {
+    std::vector<SampleItem> items;
+    std::vector<ItemPlaceholders> placeholders;  // never fewer than ever used, so that each keeps its memory
+
+    std::span<const ItemPlaceholders> used() const { return std::span(placeholders).first(items.size()); }
+  };
+
+  // Of memory that the thread keeps: valid until its next call. `facts`: one for every medium that the sample stores.
+  absl::StatusOr<std::reference_wrapper<const Written>> WrittenOf(std::span<const SampleItem> items,
+                                                                  std::span<const MediaFacts> facts) const {
+    thread_local Written written;
+    written.items.clear();
     std::array<uint32_t, 4> numbers{};  // of the next item, by medium
-    for (size_t i = 0; i < items.size(); ++i) {
-      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(items[i].medium, items[i].tower));
-      EVENKEEL_RETURN_IF_ERROR(family->PlannedPlaceholders(facts[i], items[i].lengths, placeholders[i]));
-      uint32_t& number = numbers[static_cast<size_t>(items[i].medium)];
-      for (PlaceholderRun& run : placeholders[i]) {
+    for (const SampleItem& item : items) {
+      if (item.of_video) {
+        if (written.items.empty()) return absl::InternalError("the audio of a video follows no video");
+        EVENKEEL_RETURN_IF_ERROR(AddAudio(item, facts[written.items.size() - 1], written));
+        continue;
+      }
+      const size_t i = written.items.size();
+      if (i == facts.size()) return absl::InternalError("facts and items differ in number");
+      written.items.push_back(item);
+      if (written.placeholders.size() == i) written.placeholders.emplace_back();
+      ItemPlaceholders& runs = written.placeholders[i];
+      EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(item.medium, item.tower));
+      EVENKEEL_RETURN_IF_ERROR(family->PlannedPlaceholders(facts[i], item.lengths, runs));
+      uint32_t& number = numbers[static_cast<size_t>(item.medium)];
+      for (PlaceholderRun& run : runs) {
         if (run.numbered) absl::StrAppend(&run.text, number);
       }
       // Each sequence of a preference pair is numbered by itself, and has as many pictures as the facts say.
       if (++number == facts[i].pictures_in_sample) number = 0;
     }
-    return std::span<const ItemPlaceholders>(placeholders).first(items.size());
+    if (written.items.size() != facts.size()) return absl::InternalError("facts and items differ in number");
+    return std::cref(written);
   }
+
+  // Adds the audio of the last item, a video, to its placeholders.
+  absl::Status AddAudio(const SampleItem& audio, const MediaFacts& facts, Written& written) const {
+    SampleItem& video = written.items.back();
+    EVENKEEL_ASSIGN_OR_RETURN(const MediaFamily* family, FamilyOf(video.medium, video.tower));
+    EVENKEEL_RETURN_IF_ERROR(family->PlaceholdersWithAudio(facts, audio.lengths.output_rows,
+                                                           written.placeholders[written.items.size() - 1]));
+    video.lengths.output_rows += audio.lengths.output_rows;
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<const MediaFamily*> FamilyOf(Medium medium, uint8_t tower) const {
     const std::vector<const MediaFamily*>& towers = towers_[static_cast<size_t>(medium)];
     if (tower < towers.size()) return towers[tower];
@@ -230,6 +282,7 @@ class FolderProcessor final : public Processor {
   ColourOptions colour_;
   FrameLoader frames_;
   bool is_python_;  // all items are made by Python processes
+  bool use_audio_in_video_;
   Digest digest_;
 };
 
@@ -271,6 +324,32 @@ absl::Status CheckGenerators(const std::vector<Encoder>& encoders) {
   return absl::OkStatus();
 }
 
+// The rows of a video and of its audio alternate in a sequence, so each must be the only kind of its phase to be in order.
+absl::Status CheckAudioInVideo(const std::vector<Encoder>& encoders) {
+  constexpr char kKey[] = "processor.use_audio_in_video";
+  const MediaFamily *video = FirstOf(encoders, Medium::kVideo), *audio = FirstOf(encoders, Medium::kAudio);
+  if (video == nullptr || audio == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kKey, ": no phase of the job encodes ",
+                                                   video == nullptr ? "video" : "audio",
+                                                   "; add one, or leave the key out"));
+  }
+  if (video->audio_in_video() == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kKey,
+        ": only the processors of Qwen2.5-Omni and Qwen3-Omni place a video's audio among the video, and "
+        "the folder has another; leave the key out"));
+  }
+  for (const Encoder& encoder : encoders) {
+    const bool mixes = encoder.phase.takes(Medium::kVideo) && encoder.phase.takes(Medium::kAudio);
+    if (!mixes && !encoder.phase.is_generator()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(kKey, ": phase ", std::string(encoder.phase.name()),
+                     mixes ? " encodes videos and audio; give each a phase of its own"
+                           : " is a generator, with which it is not implemented"));
+  }
+  return absl::OkStatus();
+}
+
 SequenceStyle StyleOf(const std::vector<Encoder>& encoders) {
   SequenceStyle style;
   for (const Encoder& encoder : encoders) {
@@ -287,6 +366,8 @@ SequenceStyle StyleOf(const std::vector<Encoder>& encoders) {
     style.merge_size = vision->merge_size();
     style.tokens_per_second = vision->tokens_per_second();
     style.after_time = vision->after_time();
+    const AudioInVideo* audio = vision->audio_in_video();
+    style.shares_end_positions = audio != nullptr && audio->shares_end_positions;
   }
   return style;
 }
@@ -362,12 +443,13 @@ absl::StatusOr<std::unique_ptr<Processor>> LoadFolders(const ProcessorSpec& spec
   std::unique_ptr<SequenceBuilder> text;
   if (with_text) {
     EVENKEEL_RETURN_IF_ERROR(CheckGenerators(encoders));
+    if (spec.use_audio_in_video) EVENKEEL_RETURN_IF_ERROR(CheckAudioInVideo(encoders));
     EVENKEEL_ASSIGN_OR_RETURN(text, SequenceBuilder::Load(spec, limits, StyleOf(encoders), python));
   }
   EVENKEEL_ASSIGN_OR_RETURN(PictureOptions pictures, PictureOptionsOf(spec));
   EVENKEEL_ASSIGN_OR_RETURN(const FrameLoader frames, FrameLoaderOf(spec.frames));
   return std::make_unique<FolderProcessor>(std::move(encoders), std::move(text), limits, pictures.colour,
-                                           frames, !spec.python.empty());
+                                           frames, !spec.python.empty(), spec.use_audio_in_video);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ class Checker {
       uint32_t media = 0;
       for (const SampleItem& expected : step_.lengths[s].items) {
         const PlannedItem& item = plan_.items[i];
-        media += expected.has_placeholders() ? 1 : 0;
+        media += expected.begins_medium() ? 1 : 0;
         if (item.sample != s || item.ordinal != media - 1 || item.medium != expected.medium ||
             item.tower != expected.tower || !(item.lengths == expected.lengths)) {
           return Broken("item ", i, " is not item ", media - 1, " of sample ", s);

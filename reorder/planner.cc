@@ -122,7 +122,7 @@ void FillSamplesAndItems(const StepSamples& step, const LlmUnits& llm, Plan& pla
                             .place = {llm.rank[s], llm.microbatch[s], llm.position[s]}});
     uint32_t next_ordinal = 0;
     for (const SampleItem& item : lengths.items) {
-      if (item.has_placeholders()) ++next_ordinal;
+      if (item.begins_medium()) ++next_ordinal;
       plan.items.push_back({.sample = s,
                             .ordinal = next_ordinal - 1,
                             .medium = item.medium,

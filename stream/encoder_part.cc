@@ -185,7 +185,8 @@ class EncoderTask : public PartTask {
     const absl::Time read = SteadyNow();
     request.suffix = place.suffix;
     request.bytes = stored.bytes;
-    request.facts = place.facts;
+    const bool is_of_video = unit.item->medium == Medium::kAudio && place.facts.medium == Medium::kVideo;
+    request.facts = is_of_video ? AudioOf(place.facts) : place.facts;
     absl::Status made = processor.Produce(request, fields);
     *valid = made.ok();
     if (!made.ok() && IsVerdict(made)) {

@@ -409,8 +409,9 @@ class LlmTask : public PartTask {
     sequence = preprocess::Sequence();
     if (lengths.items.empty()) return absl::OkStatus();
     Conversation media{.plain = true, .turns = {Turn{.role = Role::kUser}}};
-    for (size_t i = 0; i < scratch.items.size(); ++i) {
-      media.turns[0].spans.push_back({.medium = scratch.items[i].medium, .item = static_cast<uint32_t>(i)});
+    uint32_t number = 0;
+    for (const SampleItem& item : scratch.items) {
+      if (item.begins_medium()) media.turns[0].spans.push_back({.medium = item.medium, .item = number++});
     }
     if (lengths.chosen_length != 0) {
       std::vector<Span>& spans = media.turns.emplace_back(Turn{.role = Role::kUser}).spans;

@@ -13,6 +13,7 @@ namespace {
 constexpr uint64_t kFactsBytes = 48, kRowBytes = 16, kItemBytes = 12;
 // Of an item's length for the cost in the lengths: the item is a target.
 constexpr uint32_t kTargetBit = 1u << 31;
+constexpr uint32_t kOfVideoBit = 1u << 31;
 // Of an item's medium in a place: the name of its file follows.
 constexpr uint64_t kOwnFile = 4;
 constexpr uint64_t kMaxRecordBytes = 64 << 20;  // of the record of one sample's places
@@ -222,6 +223,8 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
       return absl::InvalidArgumentError("an item of 2^30 rows or more");
     if (item.lengths.cost_length >= kTargetBit)
       return absl::InvalidArgumentError("an item whose length for the cost is 2^31 or more");
+    if (item.medium == Medium::kAudio && item.lengths.input_rows >= kOfVideoBit)
+      return absl::InvalidArgumentError("a clip of 2^31 rows or more");
   }
   PutLittle(lengths.llm_length, 4, rows_);
   PutLittle(lengths.loss_tokens, 4, rows_);
@@ -235,7 +238,7 @@ absl::Status LengthsWriter::Add(uint64_t place, const SampleLengths& lengths) {
   for (const SampleItem& item : lengths.items) {
     const uint32_t target = item.tower == kTargetTower ? kTargetBit : 0;
     PutLittle(target | item.lengths.cost_length, 4, items_);
-    PutLittle(item.lengths.input_rows, 4, items_);
+    PutLittle((item.of_video ? kOfVideoBit : 0) | item.lengths.input_rows, 4, items_);
     const uint32_t medium = item.has_placeholders() ? static_cast<uint32_t>(item.medium) : 0;
     PutLittle(medium << 30 | item.lengths.output_rows, 4, items_);
   }
@@ -315,7 +318,13 @@ absl::StatusOr<SampleLengths> LengthsReader::Read(uint64_t row) const {
       out.items[i].tower = kTargetTower;
     }
     out.items[i].lengths.cost_length = cost_length & ~kTargetBit;
-    out.items[i].lengths.input_rows = static_cast<uint32_t>(GetLittle(bytes + 4, 4));
+    uint32_t input_rows = static_cast<uint32_t>(GetLittle(bytes + 4, 4));
+    if (out.items[i].medium == Medium::kAudio && (input_rows & kOfVideoBit) != 0) {
+      if (i == 0) return file_->Damaged("bad audio of a video");
+      out.items[i].of_video = true;
+      input_rows &= ~kOfVideoBit;
+    }
+    out.items[i].lengths.input_rows = input_rows;
     out.items[i].lengths.output_rows = last & ((1u << 30) - 1);
   }
   return out;

@@ -213,6 +213,7 @@ Digest FactsKey(const Job& job, const DatasetSpec& dataset) {
   text.Add("max_json_depth", uint64_t{limits.max_json_depth});
   text.Add("max_items", uint64_t{limits.max_items});
   text.Add("frames", std::string_view(job.processor.frames));
+  if (job.processor.use_audio_in_video) text.Add("audio_of_videos", uint64_t{1});
   // Which members of a tar are samples: with compressed ones since they are read.
   if (dataset.format == DataFormat::kWebDataset) text.Add("compressed_members", uint64_t{1});
   AddFormat(dataset, text);

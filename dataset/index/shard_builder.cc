@@ -376,34 +376,50 @@ absl::StatusOr<ItemLengths> ShardBuilder::MeasureItem(const std::string& shard_p
   return measurer_.MeasureStored(item.facts, item.suffix, bytes);
 }
 
+absl::Status ShardBuilder::MeasureTowers(const std::string& shard_path, const ItemPlace& item,
+                                         SampleItem like, SampleLengths& out, Refusal& refusal) const {
+  const bool is_target = like.tower == kTargetTower;
+  const uint8_t num_towers =
+      is_target ? 1 : std::max<uint8_t>(1, measurer_.num_towers(like.medium));  // with none, it is refused
+  for (uint8_t number = 0; number < num_towers; ++number) {
+    if (!is_target) like.tower = number;
+    absl::StatusOr<ItemLengths> lengths = MeasureItem(shard_path, item, like.tower);
+    if (!lengths.ok()) {
+      if (IsPermanent(lengths.status())) {
+        refusal.reason = absl::StrCat(std::string(MediumName(like.medium)), " refused by the processor");
+        refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
+      }
+      return lengths.status();
+    }
+    like.lengths = *lengths;
+    out.items.push_back(like);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_path,
                                                     const Conversation& conversation,
                                                     const std::vector<ItemPlace>& items,
                                                     Refusal& refusal) const {
   SampleLengths out;
-  std::vector<SampleItem> in_sequence;
   std::vector<MediaFacts> facts;
   const std::vector<bool> by_assistant = MediaOfAssistant(conversation, items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const ItemPlace& item = items[i];
     const Medium medium = item.facts.medium;
     const bool is_target = by_assistant[i] && measurer_.generates(medium);
-    const uint8_t num_towers =
-        std::max<uint8_t>(1, measurer_.num_towers(medium));  // with none, it is refused
-    for (uint8_t number = 0; number < (is_target ? 1 : num_towers); ++number) {
-      const uint8_t tower = is_target ? kTargetTower : number;
-      absl::StatusOr<ItemLengths> lengths = MeasureItem(shard_path, item, tower);
-      if (!lengths.ok()) {
-        if (IsPermanent(lengths.status())) {
-          refusal.reason = absl::StrCat(std::string(MediumName(medium)), " refused by the processor");
-          refusal.status = AddContext(lengths.status(), absl::StrCat("'", item.suffix, "'"));
-        }
-        return lengths.status();
-      }
-      out.items.push_back({medium, *lengths, tower});
-      if (out.items.back().has_placeholders()) in_sequence.push_back(out.items.back());
-    }
+    const SampleItem like{.medium = medium, .tower = is_target ? kTargetTower : uint8_t{0}};
+    EVENKEEL_RETURN_IF_ERROR(MeasureTowers(shard_path, item, like, out, refusal));
     facts.push_back(item.facts);
+    if (is_target || !item.facts.has_audio()) continue;
+    ItemPlace audio = item;
+    audio.facts = AudioOf(item.facts);
+    EVENKEEL_RETURN_IF_ERROR(
+        MeasureTowers(shard_path, audio, {.medium = Medium::kAudio, .of_video = true}, out, refusal));
+  }
+  std::vector<SampleItem> in_sequence;
+  for (const SampleItem& item : out.items) {
+    if (item.has_placeholders()) in_sequence.push_back(item);
   }
   absl::StatusOr<SequenceLengths> sequence = measurer_.MeasureSequence(conversation, in_sequence, facts);
   if (sequence.ok()) {

@@ -119,6 +119,9 @@ class ShardBuilder {
   // `shard_path`: where items are read again whose lengths depend on their bytes.
   absl::StatusOr<SampleLengths> Measure(const std::string& shard_path, const Conversation& conversation,
                                         const std::vector<ItemPlace>& items, Refusal& refusal) const;
+  // Appends the entries of an item to `out`, one for each phase that takes its medium; `like` has what they have in common.
+  absl::Status MeasureTowers(const std::string& shard_path, const ItemPlace& item, SampleItem like,
+                             SampleLengths& out, Refusal& refusal) const;
   absl::StatusOr<ItemLengths> MeasureItem(const std::string& shard_path, const ItemPlace& item,
                                           uint8_t tower) const;
   absl::Status StoreLengths(const DatasetSpec& dataset, const LengthsWriter& lengths,

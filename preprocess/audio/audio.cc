@@ -499,13 +499,8 @@ absl::StatusOr<uint64_t> DecodeMono(std::string_view suffix, std::span<const std
   return count.ends_by_time() ? count.carried() - count.shown() : beyond;
 }
 
-}  // namespace
-
-absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
-                                      const Limits& limits) {
-  EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
-  MediaInput input;
-  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, WithoutTags(suffix, bytes), AVMEDIA_TYPE_AUDIO, limits));
+// The facts of an open clip.
+absl::StatusOr<MediaFacts> FactsOf(MediaInput& input, const Limits& limits) {
   const AVCodecParameters& parameters = *input.stream().codecpar;
   EVENKEEL_RETURN_IF_ERROR(DecoderOf(parameters.codec_id).status());
   const int channels = parameters.ch_layout.nb_channels;
@@ -531,6 +526,29 @@ absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const s
   // In microseconds, rounded as FFmpeg does.
   facts.duration_us = static_cast<uint64_t>(av_rescale(facts.num_samples, 1000000, facts.sample_rate));
   return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
+                                      const Limits& limits) {
+  EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
+  MediaInput input;
+  EVENKEEL_RETURN_IF_ERROR(input.Open(suffix, WithoutTags(suffix, bytes), AVMEDIA_TYPE_AUDIO, limits));
+  return FactsOf(input, limits);
+}
+
+absl::StatusOr<std::optional<MediaFacts>> ProbeAudioOfVideo(std::string_view suffix,
+                                                            std::span<const std::byte> bytes,
+                                                            const Limits& limits) {
+  EVENKEEL_RETURN_IF_ERROR(CheckSize(bytes, limits));
+  MediaInput input;
+  const absl::Status opened = input.Open(suffix, bytes, AVMEDIA_TYPE_AUDIO, limits);
+  if (input.lacks_stream()) return std::nullopt;
+  EVENKEEL_RETURN_IF_ERROR(AddContext(opened, "the audio of the video"));
+  absl::StatusOr<MediaFacts> facts = FactsOf(input, limits);
+  if (!facts.ok()) return AddContext(facts.status(), "the audio of the video");
+  return *facts;
 }
 
 uint64_t SpeechSamples(const MediaFacts& facts, uint32_t rate) {

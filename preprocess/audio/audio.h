@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -27,6 +28,11 @@ inline constexpr uint32_t kSpeechRate = 16000;  // Hz
 // The facts of a clip: rate, channels, samples per channel, duration. Errors of Measurer::Probe.
 absl::StatusOr<MediaFacts> ProbeAudio(std::string_view suffix, std::span<const std::byte> bytes,
                                       const Limits& limits);
+
+// The same of the audio stream in a video; nullopt: it has none.
+absl::StatusOr<std::optional<MediaFacts>> ProbeAudioOfVideo(std::string_view suffix,
+                                                            std::span<const std::byte> bytes,
+                                                            const Limits& limits);
 
 // Number of samples of the clip at `rate`: ceil(num_samples * rate / sample_rate), computed from the facts.
 uint64_t SpeechSamples(const MediaFacts& facts, uint32_t rate = kSpeechRate);

@@ -190,6 +190,11 @@ absl::Status CheckLike(const std::string& like) {
   return UnknownWord("like", like, known);
 }
 
+absl::Status MediaFamily::PlaceholdersWithAudio(const MediaFacts&, uint32_t,
+                                                std::vector<PlaceholderRun>&) const {
+  return absl::UnimplementedError("this family does not interleave a video with its audio");
+}
+
 absl::Status MediaFamily::Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const {
   EVENKEEL_ASSIGN_OR_RETURN(ItemLengths lengths, Measure(facts));
   runs.clear();

@@ -61,6 +61,10 @@ struct VisionGrid {
 // Consecutive placeholders. An item is one such run, or, if its text has times or frames, one run for each of
 // them. Runs without rows are pieces between them: text, or a special token.
 struct PlaceholderRun {
+  // Of a video with its audio, whose placeholders alternate, some runs are the video's and some the audio's. The first
+  // run is the video's and has the grid of all of them.
+  enum class Of : uint8_t { kItem, kVideo, kAudio };
+
   std::string text;               // ordinary text before the style's begin: "<0.5 seconds>"
   uint32_t rows = 0;              // the runs of an item add up to its output_rows
   VisionGrid grid;                // media with `mrope` only
@@ -69,7 +73,10 @@ struct PlaceholderRun {
   std::optional<uint32_t> token = {};
   // The text ends with the item's number among those of its medium in its sequence, from 0, which Processor adds.
   bool numbered = false;
+  Of of = Of::kItem;
 };
+
+struct AudioInVideo;  // preprocess/families/audio_in_video.h
 
 // The number of pictures in the sample that a picture belongs to; 1 if unknown.
 inline uint32_t PicturesOfSample(const MediaFacts& facts) { return std::max(facts.pictures_in_sample, 1u); }
@@ -92,6 +99,12 @@ class MediaFamily {
                                            std::vector<PlaceholderRun>& runs) const {
     return Placeholders(facts, runs);
   }
+
+  // Not null if the placeholders of a video can alternate with those of its audio, which PlaceholdersWithAudio then fills
+  // into `runs`. Errors as Measure; Unimplemented here.
+  virtual const AudioInVideo* audio_in_video() const { return nullptr; }
+  virtual absl::Status PlaceholdersWithAudio(const MediaFacts& video, uint32_t audio_rows,
+                                             std::vector<PlaceholderRun>& runs) const;
 
   // As the members of Processor.
   virtual const std::vector<FieldSpec>& fields(Medium medium) const = 0;

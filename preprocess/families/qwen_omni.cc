@@ -1,5 +1,4 @@
-// Qwen2.5-Omni and Qwen3-Omni: clips, pictures and videos. Audio inside a video's own span is not
-// implemented.
+// Qwen2.5-Omni and Qwen3-Omni: clips, pictures and videos, also with their audio (processor.use_audio_in_video).
 //
 // The rules are those of transformers' models/{qwen2_5_omni,qwen3_omni_moe}/processing_*.py. Qwen2.5-Omni
 // pads clips to the extractor's chunk_length (300 s) and masks; Qwen3-Omni pads to the longest clip of a call
@@ -25,7 +24,34 @@ namespace {
 struct OmniTimes {
   uint32_t positions_per_second = 0;
   bool fractions = false;  // positions are truncated products; else the float products themselves
+  std::string audio_begin, audio_end;
+  bool in_chunks = false;  // of two seconds: AudioInVideo
 };
+
+constexpr uint32_t kChunkSeconds = 2;
+
+// The processors place a video's audio by their own constants; the positions are the model's, by its configuration.
+absl::StatusOr<AudioInVideo> ReadAudioInVideo(const OmniTimes& times, uint32_t of_model, ConfigFile& model) {
+  if (of_model != times.positions_per_second) {
+    return model.Error(
+        "thinker_config.position_id_per_seconds",
+        absl::StrCat("is ", of_model, ", and with processor.use_audio_in_video only ",
+                     times.positions_per_second, " is implemented, by which the processor places the audio"));
+  }
+  if (times.in_chunks) {
+    const uint64_t seconds = model.UintIn("thinker_config", "seconds_per_chunk", kChunkSeconds, 1, 1000);
+    if (seconds != kChunkSeconds) {
+      return model.Error("thinker_config.seconds_per_chunk",
+                         absl::StrCat("is ", seconds, ", and with processor.use_audio_in_video only ",
+                                      kChunkSeconds, " is implemented, as the processor has it"));
+    }
+  }
+  return AudioInVideo{.begin = times.audio_begin,
+                      .end = times.audio_end,
+                      .positions_per_second = static_cast<double>(of_model),
+                      .chunk_positions = times.in_chunks ? of_model * kChunkSeconds : 0,
+                      .shares_end_positions = times.in_chunks};
+}
 
 MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
@@ -36,6 +62,9 @@ MadeFamily MakeOmniVision(QwenVision vision, const OmniTimes& times, const Famil
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile model, ConfigFile::ReadModel(source.checkpoint));
   video.tokens_per_second = static_cast<uint32_t>(
       model.UintIn("thinker_config", "position_id_per_seconds", times.positions_per_second, 1, 1000));
+  if (source.spec.use_audio_in_video) {
+    EVENKEEL_ASSIGN_OR_RETURN(video.audio, ReadAudioInVideo(times, video.tokens_per_second, model));
+  }
   EVENKEEL_RETURN_IF_ERROR(model.Finish());
   video.after_time = true;
   video.seconds_field = "video_second_per_grid";
@@ -89,12 +118,19 @@ MadeFamily MakeQwen2OmniVision(ConfigFile config, const FamilySource& source) {
   vision.vision_end = "<|vision_eos|>";
   vision.image_token = "<|IMAGE|>";
   vision.video_token = "<|VIDEO|>";
-  return MakeOmniVision(std::move(vision), {.positions_per_second = 25, .fractions = true}, source);
+  const OmniTimes times{.positions_per_second = 25,
+                        .fractions = true,
+                        .audio_begin = "<|audio_bos|>",
+                        .audio_end = "<|audio_eos|>",
+                        .in_chunks = true};
+  return MakeOmniVision(std::move(vision), times, source);
 }
 
 MadeFamily MakeQwen3OmniVision(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(QwenVision vision, ReadQwenVision(config, source.spec));
-  return MakeOmniVision(std::move(vision), {.positions_per_second = 13}, source);
+  const OmniTimes times{
+      .positions_per_second = 13, .audio_begin = "<|audio_start|>", .audio_end = "<|audio_end|>"};
+  return MakeOmniVision(std::move(vision), times, source);
 }
 
 }  // namespace evenkeel::preprocess

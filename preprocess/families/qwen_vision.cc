@@ -38,6 +38,11 @@ class ImagesAndVideo final : public MediaFamily {
   }
   bool after_time() const override { return settings_.video && settings_.video->after_time; }
   absl::Status Placeholders(const MediaFacts& facts, std::vector<PlaceholderRun>& runs) const override;
+  const AudioInVideo* audio_in_video() const override {
+    return settings_.video && settings_.video->audio ? &*settings_.video->audio : nullptr;
+  }
+  absl::Status PlaceholdersWithAudio(const MediaFacts& video, uint32_t audio_rows,
+                                     std::vector<PlaceholderRun>& runs) const override;
   const std::vector<FieldSpec>& fields(Medium medium) const override {
     return medium == Medium::kImage ? image_fields_ : video_fields_;
   }
@@ -128,6 +133,8 @@ std::vector<MediumStyle> ImagesAndVideo::styles() const {
   } else if (settings_.video) {
     styles.push_back(style(Medium::kVideo, settings_.video_token));
     styles.back().wraps_runs = settings_.video->timed;
+    if (settings_.video->audio)
+      styles.back().tokens = {settings_.video->audio->begin, settings_.video->audio->end};
   }
   return styles;
 }
@@ -192,6 +199,20 @@ absl::Status ImagesAndVideo::Placeholders(const MediaFacts& facts, std::vector<P
     }
     left = left.subspan(group.size());
   }
+  return absl::OkStatus();
+}
+
+absl::Status ImagesAndVideo::PlaceholdersWithAudio(const MediaFacts& video, uint32_t audio_rows,
+                                                   std::vector<PlaceholderRun>& runs) const {
+  if (audio_in_video() == nullptr) return MediaFamily::PlaceholdersWithAudio(video, audio_rows, runs);
+  EVENKEEL_ASSIGN_OR_RETURN(const ItemShape shape, ShapeOf(video));
+  EVENKEEL_ASSIGN_OR_RETURN(const ItemLengths lengths, LengthsOf(video.medium, shape.grid));
+  runs.clear();
+  runs.push_back({.token = 0});
+  EVENKEEL_RETURN_IF_ERROR(InterleaveAudio(*settings_.video->audio, shape.grid,
+                                           lengths.output_rows / shape.grid.t, settings_.video->grid_seconds,
+                                           audio_rows, runs));
+  runs.push_back({.token = 1});
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "preprocess/families/audio_in_video.h"
 #include "preprocess/families/family.h"
 #include "preprocess/families/patches.h"
 #include "preprocess/families/pixel_settings.h"
@@ -46,7 +47,8 @@ struct QwenVideo {
   // the chosen frames.
   std::string seconds_field = "second_per_grid_ts";
   double grid_seconds = 0;
-  std::string merge_field;  // the name of a field with a video's merge size; empty: none
+  std::string merge_field;            // the name of a field with a video's merge size; empty: none
+  std::optional<AudioInVideo> audio;  // how a video stands with its audio; then grid_seconds is given
 };
 
 struct QwenVision {

@@ -518,6 +518,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     text.Add("merge_size", uint64_t{style_.merge_size});
     text.Add("tokens_per_second", uint64_t{style_.tokens_per_second});
     if (style_.after_time) text.Add("after_time", uint64_t{1});
+    if (style_.shares_end_positions) text.Add("shares_end_positions", uint64_t{1});
   }
 
  private:
@@ -638,9 +639,16 @@ class ChatSequenceBuilder : public SequenceBuilder {
   }
 
   void AddRun(const SampleItem& item, const PlaceholderRun& run, Tokens& out) const {
-    out.runs.push_back({out.ids.size(), item.medium, &run});
-    out.AddPlaceholders(marks_.of(item.medium).placeholder, run.rows, item.medium);
+    const Medium medium = run.of == PlaceholderRun::Of::kAudio ? Medium::kAudio : item.medium;
+    out.runs.push_back({out.ids.size(), medium, &run});
+    out.AddPlaceholders(marks_.of(medium).placeholder, run.rows, medium);
     if (item.tower == kTargetTower) out.MarkTarget(run.rows);
+  }
+
+  // True for a video with its audio: begin and end stand around all of it, and not around its runs.
+  static bool HasAudio(const ItemPlaceholders& placeholders) {
+    return std::any_of(placeholders.begin(), placeholders.end(),
+                       [](const PlaceholderRun& run) { return run.of != PlaceholderRun::Of::kItem; });
   }
 
   // Text that stands before a run belongs to the text before the item, what stands behind all of them to the
@@ -651,8 +659,9 @@ class ChatSequenceBuilder : public SequenceBuilder {
     auto mark = [&](const std::optional<int64_t>& id) {
       if (id.has_value()) out.Add(*id, false);
     };
+    const bool has_audio = HasAudio(placeholders);
     text.Append(marks.before, /*trained=*/false);
-    if (marks.wraps_runs) {
+    if (marks.wraps_runs || has_audio) {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       mark(marks.begin);
     }
@@ -665,11 +674,11 @@ class ChatSequenceBuilder : public SequenceBuilder {
       if (IsTextAlone(run)) continue;  // it joins what follows
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       if (AddTokens(run, marks, out)) continue;
-      mark(marks.begin);
+      if (!has_audio) mark(marks.begin);
       AddRun(item, run, out);
-      mark(&run == &placeholders.back() ? marks.last_end : marks.end);
+      if (!has_audio) mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
-    if (marks.wraps_runs) mark(marks.end);
+    if (marks.wraps_runs || has_audio) mark(marks.end);
     if (marks.item_end.has_value()) {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, out));
       mark(marks.item_end);
@@ -821,9 +830,11 @@ class ChatSequenceBuilder : public SequenceBuilder {
     };
     // If the template writes begin and end around the item, an item of one run has them already.
     const bool has_ends = marks.template_has_ends;
-    const bool runs_have_ends = !has_ends || marks.wraps_runs;
+    const bool has_audio = HasAudio(placeholders);
+    const bool runs_have_ends = !has_audio && (!has_ends || marks.wraps_runs);
+    const bool wraps = !has_ends && (marks.wraps_runs || has_audio);
     text.Append(marks.before);
-    if (marks.wraps_runs && !has_ends) {
+    if (wraps) {
       EVENKEEL_RETURN_IF_ERROR(text.Flush(*tokenizer_, /*whole=*/false, out));
       mark(marks.begin);
     }
@@ -836,7 +847,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
       AddRun(item, run, out);
       if (runs_have_ends) mark(&run == &placeholders.back() ? marks.last_end : marks.end);
     }
-    if (marks.wraps_runs && !has_ends) mark(marks.end);
+    if (wraps) mark(marks.end);
     if (last_item) mark(marks.behind_all);
     out.media_end = out.ids.size();
     text.Append(marks.after);
@@ -945,21 +956,42 @@ class ChatSequenceBuilder : public SequenceBuilder {
     return absl::OkStatus();
   }
 
-  // Each run on a grid must have as many placeholders as its merged grid has cells.
+  // Each run on a grid must have as many placeholders as its merged grid has cells; of a video with its audio, all of its
+  // runs together.
   absl::Status Positions(const Tokens& tokens, std::vector<int64_t>& out) const {
     std::vector<GridSpan>& spans = Emptied(ThreadScratch().grids);
     for (const Tokens::Run& run : tokens.runs) {
-      if (!marks_.of(run.medium).mrope) continue;
-      EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(run.of->grid, style_.merge_size));
-      if (merged != run.of->rows) {
-        return absl::InternalError(
-            absl::StrCat("a grid of ", merged, " tokens and ", run.of->rows, " placeholders"));
+      const bool is_audio = run.of->of == PlaceholderRun::Of::kAudio;
+      const bool alternates = run.of->of != PlaceholderRun::Of::kItem;
+      if (!marks_.of(alternates ? Medium::kVideo : run.medium).mrope) continue;
+      // Of an item that alternates the first run has the grid.
+      if (!is_audio && run.of->grid.t != 0) {
+        EVENKEEL_ASSIGN_OR_RETURN(uint64_t merged, MergedTokens(run.of->grid, style_.merge_size));
+        spans.push_back({run.begin, merged, run.medium, run.of->grid});
+        if (!alternates && merged != run.of->rows) {
+          return absl::InternalError(
+              absl::StrCat("a grid of ", merged, " tokens and ", run.of->rows, " placeholders"));
+        }
       }
-      spans.push_back({run.begin, merged, run.medium, run.of->grid});
+      if (alternates) spans.back().runs.push_back({run.of->rows, is_audio});
     }
+    for (const GridSpan& span : spans) EVENKEEL_RETURN_IF_ERROR(CheckAlternating(span));
     out.resize(3 * tokens.ids.size());
-    WritePositions(spans, style_.merge_size, style_.tokens_per_second, out, style_.after_time);
+    WritePositions(spans,
+                   {.merge_size = style_.merge_size,
+                    .tokens_per_second = style_.tokens_per_second,
+                    .after_time = style_.after_time,
+                    .shares_end_positions = style_.shares_end_positions},
+                   out);
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckAlternating(const GridSpan& span) {
+    uint64_t tokens = span.runs.empty() ? span.tokens : 0;
+    for (const AlternatingRun& run : span.runs) tokens += run.is_audio ? 0 : run.tokens;
+    if (tokens == span.tokens) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("a grid of ", span.tokens, " tokens and ", tokens, " placeholders of its video"));
   }
 
   const std::unique_ptr<Tokenizer> tokenizer_;

@@ -56,7 +56,8 @@ struct SequenceStyle {
   // Qwen2.5-VL: grids of a video are tokens_per_second * second_per_grid positions apart in time.
   // 0 (Qwen2-VL): they are 1 apart.
   uint32_t tokens_per_second = 0;
-  bool after_time = false;  // the Omni models: see WritePositions
+  bool after_time = false;            // the Omni models: PositionRules
+  bool shares_end_positions = false;  // likewise
 };
 
 // How an item appears in the sequence: MediaFamily::Placeholders.

@@ -9,7 +9,8 @@
 tokens.json   ids by the package `tokenizers` for the fixture tests/golden/tokenizer
 qwen2_5.json  ids by the same for Qwen2.5's own tokenizer, which is not part of the project
 chat.json     chats rendered by Qwen2.5's own chat template through jinja2, and their ids, labels, positions
-rope.json     positions by `get_rope_index` of transformers, for Qwen2-VL and Qwen2.5-VL
+rope.json     positions by `get_rope_index` of transformers, for Qwen2-VL and Qwen2.5-VL; rope_omni.json: for the Omni models
+audio_in_video.json  placeholders and positions of the Omni models' videos with their audio; for this file transformers is imported
 """
 import ast
 import itertools
@@ -265,51 +266,104 @@ def rope_cases(rope):
                "positions": rope(model, kinds, items, tokens_per_second)}
 
 
-def omni_cases():
-    """Positions of the Omni models, whose `get_rope_index` reads the tokens themselves."""
+def load_omni(model, per_second, mark):
+    """`get_rope_index` of an Omni model, which reads the tokens themselves, for tokens with the ids of `mark`."""
     folder = pathlib.Path(importlib.util.find_spec("transformers").origin).parent / "models"
-    mark = {"start": 1, "image": 2, "video": 3, "audio": 4, "audio_start": 5, "end": 6}
+    tree = ast.parse((folder / model / f"modeling_{model}.py").read_text(encoding="utf-8"))
+    owner = next(node for node in tree.body if isinstance(node, ast.ClassDef) and
+                 node.name.endswith("PreTrainedModelForConditionalGeneration"))
+    wanted = [node for node in owner.body if isinstance(node, ast.FunctionDef) and
+              node.name in ("get_rope_index", "get_llm_pos_ids_for_vision", "get_chunked_index")]
+    lengths = [node for node in tree.body if isinstance(node, ast.FunctionDef) and
+               node.name == "_get_feat_extract_output_lengths"]
+    space = {"torch": torch}
+    exec(compile(ast.Module(ast.parse("from __future__ import annotations").body + wanted + lengths, []),  # pylint: disable=exec-used
+                 model, "exec"), space)
+    config = types.SimpleNamespace(
+        image_token_id=mark["image"], video_token_id=mark["video"], audio_token_id=mark["audio"],
+        vision_start_token_id=mark["start"], audio_start_token_id=mark["audio_start"],
+        position_id_per_seconds=per_second, seconds_per_chunk=2, audio_config=types.SimpleNamespace(n_window=50))
+    owner = types.SimpleNamespace(spatial_merge_size=2, config=config)
+    for name in ("get_llm_pos_ids_for_vision", "get_chunked_index"):
+        if name in space:
+            setattr(owner, name, types.MethodType(space[name], owner))
+    return types.MethodType(space["get_rope_index"], owner)
+
+
+OMNI = {"start": 1, "image": 2, "video": 3, "audio": 4, "audio_start": 5, "end": 6}
+
+
+def whole_numbers(positions):
+    return [[int(value) for value in row] for row in positions[:, 0].tolist()]
+
+
+def omni_cases():
+    """Positions of the Omni models."""
     generator = random.Random(12)
     for model, per_second in (("qwen2_5_omni", 25), ("qwen3_omni_moe", 13)):
-        tree = ast.parse((folder / model / f"modeling_{model}.py").read_text(encoding="utf-8"))
-        owner = next(node for node in tree.body if isinstance(node, ast.ClassDef) and
-                     node.name.endswith("PreTrainedModelForConditionalGeneration"))
-        wanted = [node for node in owner.body if isinstance(node, ast.FunctionDef) and
-                  node.name in ("get_rope_index", "get_llm_pos_ids_for_vision", "get_chunked_index")]
-        lengths = [node for node in tree.body if isinstance(node, ast.FunctionDef) and
-                   node.name == "_get_feat_extract_output_lengths"]
-        space = {"torch": torch}
-        exec(compile(ast.Module(ast.parse("from __future__ import annotations").body + wanted + lengths, []),  # pylint: disable=exec-used
-                     model, "exec"), space)
-        config = types.SimpleNamespace(
-            image_token_id=mark["image"], video_token_id=mark["video"], audio_token_id=mark["audio"],
-            vision_start_token_id=mark["start"], audio_start_token_id=mark["audio_start"],
-            position_id_per_seconds=per_second, seconds_per_chunk=2, audio_config=types.SimpleNamespace(n_window=50))
-        owner = types.SimpleNamespace(spatial_merge_size=2, config=config)
-        owner.get_llm_pos_ids_for_vision = types.MethodType(space["get_llm_pos_ids_for_vision"], owner)
+        rope = load_omni(model, per_second, OMNI)
         for _ in range(12):
             ids, spans, grids, seconds, clips = [0] * generator.randrange(1, 5), [], {"image": [], "video": []}, [], []
             for _ in range(generator.randrange(1, 5)):
                 medium = generator.choice(["image", "video", "audio"] if spans else ["image", "video"])
                 if medium == "audio":
                     clips.append(400)
-                    ids += [mark["audio_start"]] + [mark["audio"]] * (100 if per_second == 25 else 52) + [mark["end"]]
+                    ids += [OMNI["audio_start"]] + [OMNI["audio"]] * (100 if per_second == 25 else 52) + [OMNI["end"]]
                 else:
                     grid = [1 if medium == "image" else generator.randrange(1, 6),
                             2 * generator.randrange(1, 7), 2 * generator.randrange(1, 7)]
                     second = generator.choice([0.5, 1.0, 2.0, 0.1, 2 / 3, 4.0] if per_second == 25 else [1.0, 2.0, 4.0])
                     grids[medium].append(grid)
                     seconds += [second] if medium == "video" else []
-                    ids.append(mark["start"])
+                    ids.append(OMNI["start"])
                     spans.append({"medium": medium, "begin": len(ids), "grid": grid, "seconds": second})
-                    ids += [mark[medium]] * (grid[0] * grid[1] * grid[2] // 4) + [mark["end"]]
+                    ids += [OMNI[medium]] * (grid[0] * grid[1] * grid[2] // 4) + [OMNI["end"]]
                 ids += [0] * generator.randrange(1, 6)
             tokens = torch.tensor([ids])
-            positions, _ = space["get_rope_index"](
-                owner, tokens, torch.tensor(grids["image"]), torch.tensor(grids["video"]), torch.ones_like(tokens),
-                False, torch.tensor(clips), torch.tensor(seconds, dtype=torch.float32))
+            positions, _ = rope(tokens, torch.tensor(grids["image"]), torch.tensor(grids["video"]), torch.ones_like(tokens),
+                                False, torch.tensor(clips), torch.tensor(seconds, dtype=torch.float32))
             yield {"model": model, "tokens_per_second": per_second, "length": len(ids), "spans": spans,
-                   "positions": [[int(value) for value in row] for row in positions[:, 0].tolist()]}
+                   "positions": whole_numbers(positions)}
+
+
+def interleaved(kind, grid, second, audio_tokens, per_second):
+    """"vvaav…": the placeholders of a video and its audio, as the processor class `kind` writes them."""
+    owner = types.SimpleNamespace(video_processor=types.SimpleNamespace(merge_size=2), audio_bos_token="", audio_eos_token="",
+                                  video_token="v", audio_token="a")
+    owner.get_chunked_index = types.MethodType(getattr(kind, "get_chunked_index", None) or (lambda *_: None), owner)
+    return kind.replace_video_with_audio_token(
+        owner, {"video_grid_thw": [grid], "video_second_per_grid": [second]}, 0, {"num_audio_tokens": [audio_tokens]}, 0,
+        position_id_per_seconds=per_second, seconds_per_chunk=2.0)
+
+
+def omni_audio_cases():
+    """Videos with their audio of the Omni models: placeholders by their processors, positions by their models."""
+    from transformers.models.qwen2_5_omni import processing_qwen2_5_omni as two
+    from transformers.models.qwen3_omni_moe import processing_qwen3_omni_moe as three
+    generator = random.Random(13)
+    for model, kind, tokens_of, per_second in (
+            ("qwen2_5_omni", two.Qwen2_5OmniProcessor, two._get_feat_extract_output_lengths, 25),
+            ("qwen3_omni_moe", three.Qwen3OmniMoeProcessor, three._get_feat_extract_output_lengths, 13.0)):
+        rope = load_omni(model, int(per_second), OMNI)
+        for _ in range(16):
+            ids, videos, clips = [0] * generator.randrange(1, 4), [], []
+            for _ in range(generator.randrange(1, 3)):
+                grid = [generator.randrange(1, 12), 2 * generator.randrange(1, 5), 2 * generator.randrange(1, 5)]
+                second = generator.choice([0.5, 1.0, 2.0, 0.1, 2 / 3, 4.0, 6.0] if per_second == 25 else [1.0, 2.0, 4.0])
+                frames = max(4, int(grid[0] * second * 100 * generator.choice([0.1, 0.5, 0.97, 1.0, 1.0, 1.04, 2.0])))
+                clips.append(frames)
+                audio = int(tokens_of(torch.tensor(frames)))
+                text = interleaved(kind, grid, second, audio, per_second)
+                ids += [OMNI["start"], OMNI["audio_start"]]
+                videos.append({"begin": len(ids), "grid": grid, "seconds": second, "audio": audio,
+                               "runs": [len(run) for run in re.findall("v+|a+", text)]})
+                ids += [OMNI["video" if letter == "v" else "audio"] for letter in text] + [OMNI["end"]] * 2
+                ids += [0] * generator.randrange(1, 4)
+            tokens = torch.tensor([ids])
+            positions, _ = rope(tokens, None, torch.tensor([video["grid"] for video in videos]), torch.ones_like(tokens), True,
+                                torch.tensor(clips), torch.tensor([video["seconds"] for video in videos], dtype=torch.float32))
+            yield {"model": model, "per_second": int(per_second), "length": len(ids), "videos": videos,
+                   "positions": whole_numbers(positions)}
 
 
 def main():
@@ -328,6 +382,7 @@ def main():
         chat_cases(fixture, environment.from_string(config["chat_template"]), rope))})
     write("rope.json", {"cases": list(rope_cases(rope))})
     write("rope_omni.json", {"cases": list(omni_cases())})
+    write("audio_in_video.json", {"cases": list(omni_audio_cases())})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ namespace {
 std::vector<int64_t> PositionsOf(uint64_t length, const std::vector<GridSpan>& spans,
                                  uint32_t tokens_per_second, bool after_time = false) {
   std::vector<int64_t> out(3 * length, -1);
-  WritePositions(spans, 2, tokens_per_second, out, after_time);
+  WritePositions(spans, {.merge_size = 2, .tokens_per_second = tokens_per_second, .after_time = after_time},
+                 out);
   return out;
 }
 
