@@ -175,6 +175,29 @@ TEST(Columns, KeepTargetsApartFromItemsOfEncoders) {
   EXPECT_EQ(*row, sample);
 }
 
+TEST(Columns, KeepTheAudioOfVideosApartFromClips) {
+  const SampleLengths sample{9,
+                             3,
+                             {{Medium::kVideo, {16, 16, 4}},
+                              {Medium::kVideo, {9, 1, 9}, 1},
+                              {Medium::kAudio, {30, 30, 15}, 0, /*of_video=*/true},
+                              {Medium::kAudio, {3, 3, 1}, 1, /*of_video=*/true},
+                              {Medium::kAudio, {30, 30, 15}}}};
+  LengthsWriter lengths;
+  ASSERT_TRUE(lengths.Add(0, sample).ok());
+  EXPECT_FALSE(lengths.Add(1, {9, 3, {{Medium::kAudio, {1, 1u << 31, 1}}}}).ok())
+      << "it would read as one of a video";
+  LengthsTotals totals;
+  MemorySource source;
+  source.objects["f"] = lengths.Finish({}, &totals);
+  PageCache cache(1 << 20);
+  const auto reader = LengthsReader::Open(source, cache, "f");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto row = reader->Read(0);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(*row, sample);
+}
+
 TEST(Columns, KeepTheLengthOfAPairsChosenSequence) {
   const std::vector<SampleLengths> rows = {
       {9, 4, {}},
