@@ -5,9 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "preprocess/text/positions.h"
-#include "tests/preprocess/text/golden.h"
-
 namespace evenkeel::preprocess {
 namespace {
 
@@ -64,41 +61,6 @@ TEST(AudioInVideo, ChunksThatRoundingWouldMoveAreRefused) {
       InterleaveAudio(RuleOf("qwen2_5_omni"), {20000, 2, 2, 0}, 1, 2 / 29.97, 40000, runs);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_NE(status.message().find("processor.fps"), std::string::npos) << status;
-}
-
-// Placeholders as the processors of transformers write them, and positions as their models compute them.
-TEST(AudioInVideo, IsThatOfTransformers) {
-  for (const nlohmann::json& example : GoldenCases("audio_in_video.json")) {
-    const AudioInVideo rule = RuleOf(example["model"]);
-    std::vector<GridSpan> spans;
-    for (const nlohmann::json& video : example["videos"]) {
-      const double seconds = video["seconds"];
-      const VisionGrid grid{video["grid"][0], video["grid"][1], video["grid"][2],
-                            static_cast<float>(seconds)};
-      GridSpan& span = spans.emplace_back();
-      span.begin = video["begin"];
-      span.tokens = *MergedTokens(grid, 2);
-      span.medium = Medium::kVideo;
-      span.grid = grid;
-      std::vector<uint32_t> lengths;
-      for (const PlaceholderRun& run : Interleaved(rule, grid, seconds, video["audio"])) {
-        lengths.push_back(run.rows);
-        span.runs.push_back({run.rows, run.of == PlaceholderRun::Of::kAudio});
-      }
-      EXPECT_EQ(lengths, video["runs"].get<std::vector<uint32_t>>()) << video;
-    }
-    std::vector<int64_t> expected, positions(3 * example["length"].get<size_t>(), -1);
-    for (const nlohmann::json& row : example["positions"]) {
-      for (int64_t position : row) expected.push_back(position);
-    }
-    WritePositions(spans,
-                   {.merge_size = 2,
-                    .tokens_per_second = example["per_second"],
-                    .after_time = true,
-                    .shares_end_positions = rule.shares_end_positions},
-                   positions);
-    EXPECT_EQ(positions, expected) << example["videos"];
-  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "preprocess/families/audio_in_video.h"
 #include "tests/preprocess/text/golden.h"
 
 namespace evenkeel::preprocess {
@@ -45,6 +46,46 @@ void ExpectPositionsOf(const std::string& golden, bool after_time) {
 TEST(Positions, AreThoseOfGetRopeIndex) { ExpectPositionsOf("rope.json", /*after_time=*/false); }
 
 TEST(Positions, OfTheOmniModelsAreThoseOfTheirs) { ExpectPositionsOf("rope_omni.json", /*after_time=*/true); }
+
+// Placeholders as the processors of transformers write them, and positions as their models compute them.
+TEST(Positions, OfVideosWithTheirAudioAreThoseOfTransformers) {
+  for (const nlohmann::json& example : GoldenCases("audio_in_video.json")) {
+    const bool in_chunks = example["model"] == "qwen2_5_omni";
+    const AudioInVideo rule{.positions_per_second = example["per_second"],
+                            .chunk_positions = in_chunks ? 50u : 0u,
+                            .shares_end_positions = in_chunks};
+    std::vector<GridSpan> spans;
+    for (const nlohmann::json& video : example["videos"]) {
+      const double seconds = video["seconds"];
+      const VisionGrid grid{video["grid"][0], video["grid"][1], video["grid"][2],
+                            static_cast<float>(seconds)};
+      GridSpan& span = spans.emplace_back();
+      span.begin = video["begin"];
+      span.tokens = *MergedTokens(grid, 2);
+      span.medium = Medium::kVideo;
+      span.grid = grid;
+      std::vector<uint32_t> lengths;
+      std::vector<PlaceholderRun> runs;
+      ASSERT_TRUE(InterleaveAudio(rule, grid, grid.h * grid.w / 4, seconds, video["audio"], runs).ok());
+      for (const PlaceholderRun& run : runs) {
+        lengths.push_back(run.rows);
+        span.runs.push_back({run.rows, run.of == PlaceholderRun::Of::kAudio});
+      }
+      EXPECT_EQ(lengths, video["runs"].get<std::vector<uint32_t>>()) << video;
+    }
+    std::vector<int64_t> expected, positions(3 * example["length"].get<size_t>(), -1);
+    for (const nlohmann::json& row : example["positions"]) {
+      for (int64_t position : row) expected.push_back(position);
+    }
+    WritePositions(spans,
+                   {.merge_size = 2,
+                    .tokens_per_second = example["per_second"],
+                    .after_time = true,
+                    .shares_end_positions = rule.shares_end_positions},
+                   positions);
+    EXPECT_EQ(positions, expected) << example["videos"];
+  }
+}
 
 TEST(Positions, WorkForItemsThatTouch) {
   GridSpan first{.begin = 0, .tokens = 2, .medium = Medium::kImage, .grid = {1, 2, 4, 0}};
