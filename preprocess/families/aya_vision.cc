@@ -61,7 +61,8 @@ MadeFamily MakeAyaVision(ConfigFile config, const FamilySource& source) {
   const ImageSize tile = settings.tile;
   settings.tokens_per_tile = tokens;
   settings.style = {.placeholder = "<|IMG_PATCH|>",
-                    .tokens = {"<|START_OF_IMG|>", "TILE_GLOBAL", "<|END_OF_IMG|>"}};
+                    .tokens = {"<|START_OF_IMG|>", "TILE_GLOBAL", "<|END_OF_IMG|>"},
+                    .in_template = "<image>"};
   for (uint32_t i = 1; i <= max_tiles; ++i) settings.style.tokens.push_back(absl::StrCat("TILE_", i));
   settings.runs = [=](ImageSize picture, std::vector<PlaceholderRun>& runs) {
     const TileGrid grid = NearestTileGrid(picture, tile, min_tiles, max_tiles);

@@ -145,7 +145,8 @@ MadeFamily MakeLlama4(ConfigFile config, const FamilySource& source) {
   settings.tokens_per_tile = tokens.per_tile;
   settings.style = {.placeholder = "<|patch|>",
                     .tokens = {"<|image_start|>", "<|image|>", "<|image_end|>", "<|tile_x_separator|>",
-                               "<|tile_y_separator|>"}};
+                               "<|tile_y_separator|>"},
+                    .in_template = "<|image|>"};
   // The original's scale factors are tensors of float32.
   const auto grid_of = [=, grids = Llama4Grids(max_tiles)](ImageSize picture) {
     return LeastScaledGrid<float>(picture, grids, tile, to_largest);

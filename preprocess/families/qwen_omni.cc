@@ -94,6 +94,7 @@ void SetQwen3Clips(SpeechSettings& settings) {
   settings.tokens = Qwen3OmniTokens;
   settings.encodes_padding = false;
   settings.style = {Medium::kAudio, "<|audio_start|>", "<|audio_pad|>", "<|audio_end|>", /*mrope=*/false};
+  settings.style->template_has_ends = true;
 }
 
 MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
@@ -107,7 +108,6 @@ MadeFamily MakeQwen2Omni(ConfigFile config, const FamilySource& source) {
 MadeFamily MakeQwen3Omni(ConfigFile config, const FamilySource& source) {
   EVENKEEL_ASSIGN_OR_RETURN(SpeechSettings settings, ReadSpeechSettings(config));
   SetQwen3Clips(settings);
-  settings.style->template_has_ends = true;
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
   return MakeSpeech(std::move(settings), source.limits);
 }

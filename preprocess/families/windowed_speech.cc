@@ -75,7 +75,8 @@ MadeFamily MakeGlmAsr(ConfigFile config, const FamilySource& source) {
   settings.style = {.medium = Medium::kAudio,
                     .begin = "<|begin_of_audio|>",
                     .placeholder = "<|pad|>",
-                    .end = "<|end_of_audio|>"};
+                    .end = "<|end_of_audio|>",
+                    .template_has_ends = true};
   return MakeSpeech(std::move(settings), source.limits);
 }
 
