@@ -20,6 +20,7 @@ import soundfile
 import soxr
 import transformers
 from transformers import WhisperFeatureExtractor
+from transformers.models.phi4_multimodal.feature_extraction_phi4_multimodal import Phi4MultimodalFeatureExtractor
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "audio"
 RATE = 16000
@@ -29,6 +30,7 @@ ENCODERS = {
     "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
     "ast": (transformers.ASTFeatureExtractor(), 16000, slice(56)),
     "clap": (transformers.ClapFeatureExtractor(truncation="rand_trunc"), 48000, slice(32)),
+    "phi4": (Phi4MultimodalFeatureExtractor(), 16000, slice(None)),
     "parakeet": (transformers.ParakeetFeatureExtractor(), 16000, slice(-1)),  # without the row that its mask leaves out
 }
 

@@ -64,6 +64,7 @@ from transformers.models.llava.image_processing_pil_llava import LlavaImageProce
 from transformers.models.llava_next.image_processing_llava_next import LlavaNextImageProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.phi4_multimodal.image_processing_phi4_multimodal import Phi4MultimodalImageProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.pixtral.image_processing_pixtral import get_resize_output_image_size as pixtral_size
@@ -114,6 +115,7 @@ CLASSES = {
     "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
     "mllama": (MllamaImageProcessor, MllamaImageProcessorPil),
     "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
+    "phi4-multimodal": (Phi4MultimodalImageProcessor,),
     "pixtral": (PixtralImageProcessor, PixtralImageProcessorPil),
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
@@ -160,8 +162,11 @@ def pixels():
         for resampler, make in zip(("aten_u8", "pil13"), classes):
             processor = make(**config(name))
             for picture, image in pictures.items():
-                theirs = processor(image, return_tensors="pt")
-                values = theirs["pixel_values"].float().numpy()
+                try:
+                    theirs = processor(image, return_tensors="pt")
+                except ValueError:  # Phi-4 refuses long ones
+                    continue
+                values = theirs["pixel_values" if "pixel_values" in theirs else "image_pixel_values"].float().numpy()
                 values = values.reshape(-1, *values.shape[-3:]) if values.ndim > 4 else values  # by sample, picture, tile
                 if "aspect_ratio_mask" in theirs:  # fills up to the most tiles
                     values = values[: int(theirs["aspect_ratio_mask"].sum())]
