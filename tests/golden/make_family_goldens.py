@@ -51,6 +51,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 from transformers.models.minicpmv4_6.image_processing_minicpmv4_6 import MiniCPMV4_6ImageProcessor
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+from transformers.models.molmo2.image_processing_molmo2 import Molmo2ImageProcessor
 from transformers.models.mllama.image_processing_mllama import (
     MllamaImageProcessor, get_image_size_fit_to_canvas, get_optimal_tiled_canvas)
 from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
@@ -114,6 +115,7 @@ CLASSES = {
     "minicpm-v-4_6": (MiniCPMV4_6ImageProcessor, MiniCPMV4_6ImageProcessorPil),
     "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
     "mllama": (MllamaImageProcessor, MllamaImageProcessorPil),
+    "molmo2": (Molmo2ImageProcessor,),
     "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
     "phi4-multimodal": (Phi4MultimodalImageProcessor,),
     "pixtral": (PixtralImageProcessor, PixtralImageProcessorPil),

@@ -100,6 +100,7 @@ std::vector<Fixture> Fixtures() {
   add("JanusImageProcessor", "");
   add("Lfm2VlImageProcessor", "");
   add("MiniCPMV4_6ImageProcessor", "");
+  add("Molmo2ImageProcessor", "");
   add("Ovis2ImageProcessor", "");
   add("PaddleOCRVLImageProcessor", "");
   add("Phi4MultimodalImageProcessor", "");
