@@ -32,6 +32,8 @@ from transformers.models.convnext.image_processing_convnext import ConvNextImage
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.deepseek_ocr2.image_processing_deepseek_ocr2 import DeepseekOcr2ImageProcessor
+from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import DeepseekOcr2ImageProcessorPil
 from transformers.models.deepseek_vl.image_processing_deepseek_vl import DeepseekVLImageProcessor
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.deepseek_vl_hybrid.image_processing_deepseek_vl_hybrid import DeepseekVLHybridImageProcessor
@@ -95,6 +97,7 @@ CLASSES = {
     "blip": (BlipImageProcessor, BlipImageProcessorPil),
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
+    "deepseek-ocr2": (DeepseekOcr2ImageProcessor, DeepseekOcr2ImageProcessorPil),
     "deepseek-vl": (DeepseekVLImageProcessor, DeepseekVLImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
     "deepseek-vl-hybrid": (DeepseekVLHybridImageProcessor, DeepseekVLHybridImageProcessorPil),
@@ -180,6 +183,8 @@ def pixels():
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
                 if "high_res_pixel_values" in theirs:
                     cases[-1]["further"] = mix(theirs["high_res_pixel_values"].numpy())
+                if "pixel_values_local" in theirs:
+                    cases[-1].update(rows=int(theirs["num_local_patches"][0]), further=mix(theirs["pixel_values_local"].numpy()))
     return cases
 
 

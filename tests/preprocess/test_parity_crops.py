@@ -208,3 +208,73 @@ def test_a_molmo_chat_begins_as_the_processor_begins_it(tmp_path, bos):
         text = processor.apply_chat_template(chat, tokenize=False)
         ids = processor(text=[text], images=[[Image.new("RGB", (30, 20))]], padding=False)["input_ids"][0]
         assert asked([request])[0].get("ids") == [int(token) for token in ids]
+
+
+OCR2 = {"published": {}, "small": {"size": {"height": 256, "width": 256}, "tile_size": 96, "background_color": [3, 200, 90], "resample": 2}}
+
+
+def ocr2(name, resampler, folder):
+    processor = transformers.DeepseekOcr2Processor(
+        image_processor=image_processor("deepseek_ocr2", "DeepseekOcr2ImageProcessor", resampler)(**OCR2[name]),
+        tokenizer=words_with(["<image>"], image_token="<image>"))
+    processor.save_pretrained(folder)
+    return processor
+
+
+def ocr2_differs(tmp_path, folder, processor, paths, resampler):
+    theirs = processor.image_processor([Image.open(path) for path in paths], return_tensors="pt", **processor.images_kwargs)
+    ours = preprocess(tmp_path, folder, paths, "--resampler", resampler)
+    tiles = np.asarray(theirs["num_local_patches"]).ravel()
+    assert np.array_equal(ours["num_local_patches"].ravel(), tiles)
+    whole = np.asarray(theirs["pixel_values"], np.float32)
+    wrong = np.count_nonzero(bits(ours["pixel_values"]).ravel() != bits(whole).ravel())
+    local = np.asarray(theirs["pixel_values_local"], np.float32) if tiles.any() else []
+    mine, first, begin = ours["pixel_values_local"], 0, 0
+    for count in tiles:
+        if count:
+            wrong += np.count_nonzero(bits(mine[first : first + count]) != bits(local[begin : begin + count]))
+        else:
+            assert not mine[first].any(), "a row that is to be left out"
+        first, begin = first + max(count, 1), begin + count
+    assert first == len(mine) and begin == len(local)
+    return wrong
+
+
+@pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
+@pytest.mark.parametrize("name", OCR2)
+def test_ocr2_pictures_are_those_of_the_processor(tmp_path, name, resampler):
+    processor = ocr2(name, resampler, tmp_path / "folder")
+    for width, height in [*SIZES, (768, 700), (769, 10)]:
+        if max(width, height) >= 2 * 1024 * min(width, height):
+            continue
+        path = scene(tmp_path, width, height)
+        assert ocr2_differs(tmp_path, tmp_path / "folder", processor, [path], resampler) == 0, (width, height)
+    assert ocr2_differs(tmp_path, tmp_path / "folder", processor, [scene(tmp_path, *size) for size in SIZES[4:10]], resampler) == 0
+
+
+@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos beside the tree")
+@pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
+@pytest.mark.parametrize("name", OCR2)
+def test_ocr2_photos_are_those_of_the_processor(tmp_path, name, resampler):
+    processor = ocr2(name, resampler, tmp_path / "folder")
+    assert [path for path in photos() if ocr2_differs(tmp_path, tmp_path / "folder", processor, [path], resampler)] == []
+    print(f"deepseek-ocr2 {name} {resampler}: {len(photos())} photos are equal")
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+@pytest.mark.parametrize("name", OCR2)
+def test_ocr2_sequences_are_those_of_the_processor(tmp_path, name):
+    folder = tmp_path / "folder"
+    processor = ocr2(name, "aten_u8", folder)
+    added = processor.tokenizer.get_added_vocab()
+    told = {"tokenizer": str(TOKENIZER), "vision": str(folder), "chat": "plain", "added_tokens": sorted(added, key=added.get)}
+    generator = random.Random(name)
+    requests, wanted = [], []
+    for _ in range(10):
+        text, content, facts, call = drawn_sample(generator, ["image"] * generator.randrange(1, 4), {"image": "<image>"})
+        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
+        out = processor(text=[text], images=call["images"][0], padding=False)
+        wanted.append([*(int(token) for token in np.asarray(out["input_ids"][0])), processor.tokenizer.eos_token_id])
+    for request, answer, ids in zip(requests, asked(requests), wanted):
+        assert answer.get("ids") == ids, (request, str(answer)[:300])

@@ -94,6 +94,7 @@ std::vector<Fixture> Fixtures() {
   add("GotOcr2ImageProcessor", "AyaVisionProcessor");
   add("Cohere2VisionImageProcessor", "");
   add("PerceptionLMImageProcessor", "");
+  add("DeepseekOcr2ImageProcessor", "");
   add("DeepseekVLHybridImageProcessor", "");
   add("DeepseekVLImageProcessor", "");
   add("Ernie4_5_VLMoeImageProcessor", "");
