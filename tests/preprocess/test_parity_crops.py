@@ -278,3 +278,69 @@ def test_ocr2_sequences_are_those_of_the_processor(tmp_path, name):
         wanted.append([*(int(token) for token in np.asarray(out["input_ids"][0])), processor.tokenizer.eos_token_id])
     for request, answer, ids in zip(requests, asked(requests), wanted):
         assert answer.get("ids") == ids, (request, str(answer)[:300])
+
+
+MINICPM = [{}, {"scale_resolution": 112, "max_slice_nums": 6, "downsample_mode": "4x", "resample": 2, "max_num_frames": 2},
+           {"slice_mode": False, "image_mean": [0.5, 0.4, 0.3]}]
+
+
+def minicpm(tmp_path, values):
+    family = FAMILIES["minicpm-v-4_6"]
+    return made(dataclasses.replace(family, parts=((*family.parts[0][:3], values),)), "aten_u8", tmp_path / "folder")
+
+
+@pytest.mark.parametrize("values", MINICPM, ids=str)
+def test_minicpm_videos_are_those_of_the_processor(tmp_path, odd_videos, values):
+    processor = minicpm(tmp_path, values).video_processor
+    for path in (*media("video", ["video/h264.mp4", "video/vp9.webm"])[::3], GOLDEN / "video/h264.mp4", *odd_videos):
+        theirs = their_video(processor, path, tmp_path)
+        ours = preprocess(tmp_path, tmp_path / "folder", path, *ATEN)
+        sizes = ours["target_sizes_videos"].reshape(-1, 2)
+        sizes, frames = sizes[sizes.any(axis=1)], ours["num_frames_per_video"].item()
+        assert [frames] == list(theirs["num_frames_per_video"]), path.name
+        assert np.array_equal(np.tile(sizes, (frames, 1)), theirs["target_sizes_videos"]), path.name
+        patches = theirs["pixel_values_videos"].numpy()
+        patches = patches[0].reshape(3, patches.shape[-2], -1, patches.shape[-2]).transpose(2, 0, 1, 3)
+        assert not np.count_nonzero(bits(ours["pixel_values_videos"]).ravel() != bits(patches).ravel()), path.name
+
+
+def test_a_longer_minicpm_video_is_sampled_as_there(tmp_path):
+    processor = minicpm(tmp_path, {"max_num_frames": 7, "scale_resolution": 56}).video_processor
+    for count, size in ((85, "64x48"), (200, "48x64")):
+        path = drawn(tmp_path / f"{count}.mkv", size, count, "-pix_fmt", "yuv420p")
+        theirs = their_video(processor, path, tmp_path)
+        ours = preprocess(tmp_path, tmp_path / "folder", path, *ATEN)
+        assert ours["num_frames_per_video"].item() == 7 == theirs["num_frames_per_video"][0]
+        patches = theirs["pixel_values_videos"].numpy()
+        patches = patches[0].reshape(3, patches.shape[-2], -1, patches.shape[-2]).transpose(2, 0, 1, 3)
+        assert np.array_equal(bits(ours["pixel_values_videos"]).ravel(), bits(patches).ravel())
+    frames, _, _ = decoded(path, tmp_path)
+    assert len(frames) == 200
+
+
+def test_stacked_minicpm_frames_are_refused(tmp_path):
+    minicpm(tmp_path, {"stack_frames": 3})
+    said = refusal(tmp_path, tmp_path / "folder", GOLDEN / "video/h264.mp4")
+    assert "stack_frames: is above 1" in said and "processor.python: transformers" in said
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
+@pytest.mark.parametrize("values", MINICPM, ids=str)
+def test_minicpm_sequences_with_videos_are_the_processors(tmp_path, values):
+    processor = minicpm(tmp_path, values)
+    added = processor.tokenizer.get_added_vocab()
+    told = {"tokenizer": str(TOKENIZER), "vision": str(tmp_path / "folder"), "chat": "plain", "resampler": "aten_u8",
+            "added_tokens": sorted(added, key=added.get)}
+    assert FAMILIES["minicpm-v-4_6"].mark == "<|image_pad|>"
+    generator = random.Random(str(values))
+    requests, wanted = [], []
+    for _ in range(12):
+        kinds = ["video", *generator.choices(["image", "video"], k=generator.randrange(3))]
+        generator.shuffle(kinds)
+        text, content, facts, call = drawn_sample(generator, kinds, {"image": "<|image_pad|>", "video": "<|video_pad|>"})
+        sample = {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": ""}]}
+        requests.append({"processor": told, "sample": json.dumps(sample), "facts": facts})
+        out = processor(text=[text], padding=False, **call)
+        wanted.append([*(int(token) for token in np.asarray(out["input_ids"][0])), processor.tokenizer.eos_token_id])
+    for request, answer, ids in zip(requests, asked(requests), wanted):
+        assert answer.get("ids") == ids, (request, str(answer)[:300])
