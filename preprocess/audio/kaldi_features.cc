@@ -15,7 +15,8 @@ constexpr uint32_t kAtOnce = 2;
 }  // namespace
 
 KaldiFeatures::KaldiFeatures(const KaldiSettings& settings)
-    : settings_(settings), spectrum_(kPoints, KaldiBands(settings.num_mels, kPoints, 16000)) {
+    : settings_(settings),
+      spectrum_(kPoints, KaldiBands({.num_mels = settings.num_mels, .points = kPoints})) {
   for (uint32_t i = 0; i < kWindow; ++i) {
     const double hann = i == 0 || i == kWindow - 1 ? 0 : 0.5 - 0.5 * RotationOf(i, kWindow - 1).cos;
     window_[i] = settings.window == KaldiWindow::kHann || hann == 0 ? hann : ExactExp(0.85 * ExactLog(hann));

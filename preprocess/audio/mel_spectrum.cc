@@ -24,14 +24,15 @@ double KaldiMel(double hertz) { return 1127 * ExactLog(1 + hertz / 700); }
 
 }  // namespace
 
-std::vector<MelTriangle> KaldiBands(uint32_t num_mels, uint32_t points, uint32_t rate) {
-  const double least = KaldiMel(20), most = KaldiMel(rate / 2);
+std::vector<MelTriangle> KaldiBands(const KaldiRange& range) {
+  const uint32_t num_mels = range.num_mels, points = range.points;
+  const double least = KaldiMel(range.least_hertz), most = KaldiMel(range.most_hertz);
   const double step = (most - least) / (num_mels + 1);
   const auto edge = [&](uint32_t i) { return i == num_mels + 1 ? most : least + i * step; };
   std::vector<MelTriangle> bands(num_mels);
   for (uint32_t m = 0; m < num_mels; ++m) {
     for (uint32_t bin = 0; bin <= points / 2; ++bin) {
-      const double mel = KaldiMel(static_cast<double>(rate) / points * bin);
+      const double mel = KaldiMel(static_cast<double>(range.rate) / points * bin);
       const double up = (mel - edge(m)) / (edge(m + 1) - edge(m));
       const double down = (edge(m + 2) - mel) / (edge(m + 2) - edge(m + 1));
       const double weight = std::max(0.0, std::min(up, down));

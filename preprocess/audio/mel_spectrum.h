@@ -4,7 +4,7 @@
 // Every CPU gives the same bits: all operations are additions, multiplications and divisions in one order.
 //
 // Example:
-//     const MelSpectrum spectrum(512, KaldiBands(80, 512, 16000));
+//     const MelSpectrum spectrum(512, KaldiBands({.num_mels = 80}));
 //     std::vector<FramePair> powers(80);
 //     spectrum.Powers(two_windowed_frames, powers);
 //
@@ -24,9 +24,15 @@ namespace evenkeel::preprocess {
 // The same element of two frames, which are computed at once.
 using FramePair = double __attribute__((vector_size(16)));
 
-// The bands of audio_utils.mel_filter_bank(mel_scale="kaldi", triangularize_in_mel_space=True) from 20 Hz to half of
-// `rate`.
-std::vector<MelTriangle> KaldiBands(uint32_t num_mels, uint32_t points, uint32_t rate);
+// The bands of audio_utils.mel_filter_bank(mel_scale="kaldi", triangularize_in_mel_space=True).
+struct KaldiRange {
+  uint32_t num_mels = 80;
+  uint32_t points = 512;
+  uint32_t rate = 16000;
+  double least_hertz = 20;
+  double most_hertz = 8000;
+};
+std::vector<MelTriangle> KaldiBands(const KaldiRange& range);
 
 class MelSpectrum {
  public:

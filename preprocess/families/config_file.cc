@@ -203,7 +203,11 @@ absl::StatusOr<ConfigFile> ConfigFile::ReadOwnVideoProcessor(const CheckpointFol
 }
 
 absl::StatusOr<ConfigFile> ConfigFile::ReadFeatureExtractor(const CheckpointFolder& checkpoint) {
-  return Read(checkpoint, "feature_extractor", {"preprocessor_config.json"});
+  // Some processors of transformers name the part otherwise.
+  constexpr std::string_view kUsual = "feature_extractor", kOther = "audio_processor";
+  EVENKEEL_ASSIGN_OR_RETURN(const ConfigFile outer, ReadIfThere(checkpoint, kOuterFile));
+  const bool other = !outer.Has(kUsual) && outer.Has(kOther);
+  return Read(checkpoint, other ? kOther : kUsual, {"preprocessor_config.json"});
 }
 
 absl::StatusOr<ConfigFile> ConfigFile::ReadModel(const CheckpointFolder& checkpoint) {

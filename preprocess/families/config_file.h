@@ -46,7 +46,7 @@ class ConfigFile {
   // The configuration of a part of the checkpoint's processor, from where transformers reads it: the part's
   // object in `folder`/processor_config.json ("image_processor", ...) if there is one, else the first of its
   // own files: preprocessor_config.json; for video video_preprocessor_config.json before that. NotFound: none
-  // of them exists; InvalidArgument: not JSON, or not an object.
+  // of them exists; InvalidArgument: not JSON, or not an object. A feature extractor's object may be "audio_processor".
   static absl::StatusOr<ConfigFile> ReadImageProcessor(const CheckpointFolder& checkpoint);
   static absl::StatusOr<ConfigFile> ReadVideoProcessor(const CheckpointFolder& checkpoint);
   static absl::StatusOr<ConfigFile> ReadFeatureExtractor(const CheckpointFolder& checkpoint);

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "preprocess/families/both_sinks.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/fixed_size.h"
 #include "preprocess/families/janus.h"
@@ -35,20 +36,6 @@ struct HybridSettings {
   uint32_t shortest = 14;  // no side is below it
   uint32_t patches = 0;    // of both encoders
   uint32_t tokens = 0;
-};
-
-// Gives rows to two sinks.
-class BothSinks final : public RowSink {
- public:
-  BothSinks(RowSink& first, RowSink& second) : first_(first), second_(second) {}
-  void Take(const PlanarRow& row) override {
-    first_.Take(row);
-    second_.Take(row);
-  }
-
- private:
-  RowSink& first_;
-  RowSink& second_;
 };
 
 class DeepseekVlHybrid final : public MediaFamily {

@@ -46,6 +46,9 @@ struct MediumStyle {
   std::string item_end = {};
   // A chat template that replaces the checkpoint's own for conversations with such an item; empty: the checkpoint's.
   std::string own_template = {};
+  // The processor puts the tokenizer's bos_token, else its eos_token, before a template's text that does not begin with
+  // it.
+  bool begins_text = false;
 
   bool operator==(const MediumStyle&) const = default;
 };

@@ -1,5 +1,5 @@
 // MiniCPM-V 4.6: the whole picture, then, if it is large, the slices of the grid nearest to its shape, all as patches in
-// rows from the left; one placeholder for a square of patches. Its videos are not implemented.
+// rows from the left; one placeholder for a square of patches. Its videos are in minicpm_frames.h.
 //
 // The rules are those of transformers' models/minicpmv4_6/{image_processing,processing}_minicpmv4_6.py.
 #include "preprocess/families/minicpm_v4_6.h"
@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/status.h"
 #include "preprocess/families/families.h"
+#include "preprocess/families/minicpm_frames.h"
 #include "preprocess/families/tiles.h"
 
 namespace evenkeel::preprocess {
@@ -41,30 +43,12 @@ uint32_t WholeSteps(double length, uint32_t step) {
   return static_cast<uint32_t>(std::max(std::nearbyint(length / step) * step, static_cast<double>(step)));
 }
 
-// What a picture becomes.
-struct MiniCpmShape {
-  ImageSize whole;
-  TileGrid grid;     // {1, 1}: not cut
-  ImageSize canvas;  // of the slices together
-
-  bool is_cut() const { return grid.tiles() > 1; }
-  ImageSize slice() const { return {canvas.width / grid.columns, canvas.height / grid.rows}; }
-};
-
-MiniCpmShape ShapeOf(ImageSize picture, const MiniCpmRules& rules) {
-  MiniCpmShape out;
-  out.grid = MiniCpmGrid(picture, rules);
-  out.whole = MiniCpmSize(picture, rules, /*enlarged=*/!out.is_cut());
-  if (out.is_cut()) out.canvas = MiniCpmCanvas(picture, out.grid, rules);
-  return out;
-}
-
 uint32_t Tokens(ImageSize size, const MiniCpmRules& rules) {
   return size.width / rules.step() * (size.height / rules.step());
 }
 
 std::vector<TileCut> CutsOf(ImageSize picture, const MiniCpmRules& rules, ResizeFilter filter) {
-  const MiniCpmShape shape = ShapeOf(picture, rules);
+  const MiniCpmShape shape = MiniCpmShapeOf(picture, rules);
   const auto cut = [&](ImageSize size) {
     return TileCut{{.filter = filter}, size.width / rules.patch, size.height / rules.patch, {}};
   };
@@ -84,25 +68,6 @@ std::vector<TileCut> CutsOf(ImageSize picture, const MiniCpmRules& rules, Resize
   return out;
 }
 
-// Slices stand in rows, between which there are line breaks.
-void WriteRuns(ImageSize picture, const MiniCpmRules& rules, bool numbered,
-               std::vector<PlaceholderRun>& runs) {
-  const MiniCpmShape shape = ShapeOf(picture, rules);
-  if (numbered) {
-    runs.push_back({.token = kIdBegin});
-    runs.push_back({.token = kIdEnd, .numbered = true});
-  }
-  runs.push_back({.token = kBegin});
-  runs.push_back({.rows = Tokens(shape.whole, rules)});
-  runs.push_back({.token = kEnd});
-  for (uint32_t i = 0; shape.is_cut() && i < shape.grid.tiles(); ++i) {
-    const bool begins_row = i != 0 && i % shape.grid.columns == 0;
-    runs.push_back({.text = begins_row ? "\n" : "", .token = kSliceBegin});
-    runs.push_back({.rows = Tokens(shape.slice(), rules)});
-    runs.push_back({.token = kSliceEnd});
-  }
-}
-
 // Height and width in patches of the whole picture and of each slice; the rest is zeros.
 TileNumbers TargetSizes(const MiniCpmRules& rules) {
   return {"target_sizes",
@@ -113,16 +78,6 @@ TileNumbers TargetSizes(const MiniCpmRules& rules) {
               out[2 * i] = cuts[i].rows, out[2 * i + 1] = cuts[i].columns;
             }
           }};
-}
-
-MiniCpmRules ReadRules(ConfigFile& config) {
-  MiniCpmRules rules;
-  rules.side = static_cast<uint32_t>(config.Uint("scale_resolution", rules.side, 1, kLargestSide));
-  rules.max_slices = static_cast<uint32_t>(config.Uint("max_slice_nums", rules.max_slices, 1, 256));
-  rules.patch = static_cast<uint32_t>(config.Uint("patch_size", rules.patch, 1, 256));
-  rules.slices = config.Flag("slice_mode", rules.slices);
-  rules.merge = config.OneOf("downsample_mode", {"16x", "4x"}) == "4x" ? 2 : 4;
-  return rules;
 }
 
 }  // namespace
@@ -169,41 +124,84 @@ ImageSize MiniCpmCanvas(ImageSize picture, TileGrid grid, const MiniCpmRules& ru
   return grid.Canvas(MiniCpmSize(slice, rules, /*enlarged=*/true));
 }
 
+MiniCpmShape MiniCpmShapeOf(ImageSize picture, const MiniCpmRules& rules) {
+  MiniCpmShape out;
+  out.grid = MiniCpmGrid(picture, rules);
+  out.whole = MiniCpmSize(picture, rules, /*enlarged=*/!out.is_cut());
+  if (out.is_cut()) out.canvas = MiniCpmCanvas(picture, out.grid, rules);
+  return out;
+}
+
+uint32_t MiniCpmTokens(const MiniCpmShape& shape, const MiniCpmRules& rules) {
+  return Tokens(shape.whole, rules) + (shape.is_cut() ? Tokens(shape.canvas, rules) : 0);
+}
+
+MediumStyle MiniCpmStyle(Medium medium, std::string_view token) {
+  MediumStyle style{.medium = medium, .placeholder = std::string(token)};
+  style.tokens = {"<image_id>", "</image_id>", "<image>", "</image>", "<slice>", "</slice>"};
+  return style;
+}
+
+void AddMiniCpmNumber(std::vector<PlaceholderRun>& runs) {
+  runs.push_back({.token = kIdBegin});
+  runs.push_back({.token = kIdEnd, .numbered = true});
+}
+
+void AddMiniCpmRuns(const MiniCpmShape& shape, const MiniCpmRules& rules, std::vector<PlaceholderRun>& runs) {
+  runs.push_back({.token = kBegin});
+  runs.push_back({.rows = Tokens(shape.whole, rules)});
+  runs.push_back({.token = kEnd});
+  for (uint32_t i = 0; shape.is_cut() && i < shape.grid.tiles(); ++i) {
+    const bool begins_row = i != 0 && i % shape.grid.columns == 0;
+    runs.push_back({.text = begins_row ? "\n" : "", .token = kSliceBegin});
+    runs.push_back({.rows = Tokens(shape.slice(), rules)});
+    runs.push_back({.token = kSliceEnd});
+  }
+}
+
+MiniCpmRules ReadMiniCpmRules(ConfigFile& config) {
+  MiniCpmRules rules;
+  rules.side = static_cast<uint32_t>(config.Uint("scale_resolution", rules.side, 1, kLargestSide));
+  rules.max_slices = static_cast<uint32_t>(config.Uint("max_slice_nums", rules.max_slices, 1, 256));
+  rules.patch = static_cast<uint32_t>(config.Uint("patch_size", rules.patch, 1, 256));
+  rules.slices = config.Flag("slice_mode", rules.slices);
+  rules.merge = config.OneOf("downsample_mode", {"16x", "4x"}) == "4x" ? 2 : 4;
+  config.NotNull({"scale_resolution", "max_slice_nums", "patch_size", "slice_mode", "downsample_mode"});
+  return rules;
+}
+
 MadeFamily MakeMiniCpmV46(ConfigFile config, const FamilySource& source) {
   TileSettings settings;
   settings.family = "minicpm_v4_6";
   const std::string processor = config.Text("processor_class", "MiniCPMV4_6Processor");
   EVENKEEL_ASSIGN_OR_RETURN(settings.pixels, ReadPixelSettings(config, source.spec, kHalves, kHalves));
-  const MiniCpmRules rules = ReadRules(config);
-  bool numbered = config.Flag("use_image_id", true);
+  const MiniCpmRules rules = ReadMiniCpmRules(config);
+  const bool numbered = config.Flag("use_image_id", true);
   config.Pin("do_resize", true);
   config.Pin("do_center_crop", false);
   config.Pin("do_pad", false);
-  config.NotNull(
-      {"scale_resolution", "max_slice_nums", "patch_size", "slice_mode", "downsample_mode", "use_image_id"});
+  config.NotNull({"use_image_id"});
   config.Inert({"size", "crop_size", "default_to_square"});
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(source.checkpoint));
-  EVENKEEL_RETURN_IF_ERROR(FinishUnusedVideo(
-      source.checkpoint, {"max_num_frames", "stack_frames", "max_slice_nums", "scale_resolution",
-                          "patch_size", "slice_mode", "downsample_mode", "use_image_id"}));
   EVENKEEL_RETURN_IF_ERROR(config.CheckProcessorClass(processor, {"MiniCPMV4_6Processor"}));
   settings.tile = {rules.patch, rules.patch};
   settings.patches_per_tile = 1;
-  settings.style = {.placeholder = "<|image_pad|>"};
-  settings.style.tokens = {"<image_id>", "</image_id>", "<image>", "</image>", "<slice>", "</slice>"};
+  settings.style = MiniCpmStyle(Medium::kImage, "<|image_pad|>");
   settings.numbers = {TargetSizes(rules)};
   settings.tokens = [rules](const TiledPicture& picture) {
-    const MiniCpmShape shape = ShapeOf(picture, rules);
-    return uint64_t{Tokens(shape.whole, rules)} + (shape.is_cut() ? Tokens(shape.canvas, rules) : 0);
+    return uint64_t{MiniCpmTokens(MiniCpmShapeOf(picture, rules), rules)};
   };
   settings.runs = [=](const TiledPicture& picture, std::vector<PlaceholderRun>& runs) {
-    WriteRuns(picture, rules, numbered, runs);
+    if (numbered) AddMiniCpmNumber(runs);
+    AddMiniCpmRuns(MiniCpmShapeOf(picture, rules), rules, runs);
   };
   settings.cuts = [rules, filter = settings.pixels.filter](const TiledPicture& picture) {
     return CutsOf(picture, rules, filter);
   };
-  return MakeTiles(std::move(settings), source.limits);
+  EVENKEEL_ASSIGN_OR_RETURN(std::unique_ptr<MediaFamily> pictures,
+                            MakeTiles(std::move(settings), source.limits));
+  return MakeMiniCpmFrames(std::move(pictures), numbered, source);
 }
 
 }  // namespace evenkeel::preprocess

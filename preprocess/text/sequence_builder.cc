@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ struct Marks {
   int64_t pad = 0;
   // Tokens that the tokenizer adds around a text, for processors that rely on it.
   std::vector<int64_t> added_before, added_after;
+  // What the processor puts before a template's text that does not begin with it; empty: nothing.
+  std::string processor_begin;
+  int64_t processor_begin_id = 0;
   std::array<MediumMarks, kNumMedia> media;  // by Medium
 
   const MediumMarks& of(Medium medium) const { return media[static_cast<size_t>(medium)]; }
@@ -374,6 +378,26 @@ absl::Status ReadAdded(const Tokenizer& tokenizer, Marks& out) {
   return absl::OkStatus();
 }
 
+// The token of MediumStyle::begins_text.
+absl::Status ReadProcessorBegin(const Tokenizer& tokenizer, const std::string& folder, Marks& out) {
+  out.processor_begin = tokenizer.bos_token();
+  if (out.processor_begin.empty()) {
+    const auto named = nlohmann::json::parse(tokenizer.variables(), nullptr, /*allow_exceptions=*/false);
+    const auto eos = named.find("eos_token");
+    if (eos != named.end() && eos->is_string()) out.processor_begin = eos->get<std::string>();
+  }
+  const std::optional<int64_t> id =
+      out.processor_begin.empty() ? std::nullopt : tokenizer.TokenToId(out.processor_begin);
+  if (!id.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder,
+        "/tokenizer_config.json: names neither a bos_token nor an eos_token of the tokenizer, one of "
+        "which the processor puts before a text"));
+  }
+  out.processor_begin_id = *id;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec& spec, const ChatStyle& chat,
                                 const SequenceStyle& style) {
   const std::string& folder = spec.tokenizer;
@@ -404,6 +428,7 @@ absl::StatusOr<Marks> LoadMarks(const Tokenizer& tokenizer, const ProcessorSpec&
       return absl::InternalError(absl::StrCat("two styles for ", MediumName(medium.medium).data()));
     }
     EVENKEEL_ASSIGN_OR_RETURN(of, LoadMediumMarks(tokenizer, folder, medium));
+    if (medium.begins_text) EVENKEEL_RETURN_IF_ERROR(ReadProcessorBegin(tokenizer, folder, out));
   }
   return out;
 }
@@ -503,6 +528,8 @@ class ChatSequenceBuilder : public SequenceBuilder {
       text.Add(absl::StrCat(MediumName(medium.medium).data(), ".mrope"), uint64_t{medium.mrope});
       if (medium.wraps_runs)
         text.Add(absl::StrCat(MediumName(medium.medium).data(), ".wraps_runs"), uint64_t{1});
+      if (medium.begins_text)
+        text.Add(absl::StrCat(MediumName(medium.medium).data(), ".begins_text"), uint64_t{1});
       for (const auto& [key, value] : {std::pair(".before", &medium.before),
                                        {".after", &medium.after},
                                        {".last_end", &medium.last_end},
@@ -889,6 +916,7 @@ class ChatSequenceBuilder : public SequenceBuilder {
     if (adds) {
       for (int64_t id : marks_.added_before) out.Add(id, false);
     }
+    if (!templated.text.starts_with(marks_.processor_begin)) out.Add(marks_.processor_begin_id, false);
     size_t done = 0, next_item = 0;
     for (;;) {
       const auto [at, medium] = NextMedium(templated, done);

@@ -41,6 +41,17 @@ double WantedCount(const FrameChoice& choice, double total, double video_fps) {
       return choice.num_frames != 0
                  ? choice.num_frames
                  : Clamp(choice.fps == 0 ? total : wanted, choice.min_frames, choice.max_frames, total);
+    case FrameRule::kMolmo2Processor: {
+      const bool too_fast = choice.fps > 0 && video_fps > choice.fps;
+      const double most_frames =
+          too_fast ? std::min<double>(choice.num_frames, std::trunc(wanted)) : choice.num_frames;
+      return std::max(std::min(most_frames, total), 1.0);
+    }
+    case FrameRule::kMiniCpmProcessor: {
+      const double duration = total / video_fps;
+      return duration > choice.num_frames ? std::min<double>(choice.num_frames, std::trunc(duration / 0.1))
+                                          : std::ceil(duration);
+    }
     case FrameRule::kQwen3VlProcessor:
       return Clamp(std::trunc(wanted), choice.min_frames, choice.max_frames, total);
     case FrameRule::kUniform: {
@@ -178,6 +189,22 @@ void ListedFrames(const FrameChoice& choice, uint32_t total, double video_fps, s
   if (!is_smolvlm && out.size() % 2 != 0) out.push_back(out.back());
 }
 
+// MiniCPMV4_6VideoProcessor.sample_frames without stacked frames: the first frame of each second; of a video of more
+// seconds than num_frames as many of those that come every tenth of a second, at equal distances.
+void MiniCpmSeconds(const FrameChoice& choice, uint32_t total, double video_fps, std::span<uint32_t> chosen) {
+  const double duration = total / video_fps;
+  const auto frame_at = [&](double second) {
+    return static_cast<uint32_t>(std::min<double>(std::trunc(second * video_fps), total - 1));
+  };
+  if (duration <= choice.num_frames) {
+    for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = frame_at(static_cast<double>(i));
+    return;
+  }
+  static thread_local std::vector<uint32_t> tenths;
+  FlooredLinspace(0, static_cast<uint32_t>(duration / 0.1) - 1, chosen.size(), tenths);
+  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = frame_at(tenths[i] / 10.0);
+}
+
 // The number of elements of torch.arange(first, total, step): `total` itself is excluded.
 double ArangeCount(double first, double total, double step) { return std::ceil((total - first) / step); }
 
@@ -266,6 +293,10 @@ std::string_view FrameRuleName(FrameRule rule) {
       return "transformers_smolvlm";
     case FrameRule::kErnie45VlProcessor:
       return "transformers_ernie4_5_vl";
+    case FrameRule::kMolmo2Processor:
+      return "transformers_molmo2";
+    case FrameRule::kMiniCpmProcessor:
+      return "transformers_minicpm";
     case FrameRule::kUniform:
       return "uniform";
     case FrameRule::kAll:
@@ -292,12 +323,14 @@ absl::StatusOr<uint32_t> NumChosenFrames(const FrameChoice& choice, const MediaF
                                                    " is chosen by the rule ",
                                                    std::string(FrameRuleName(choice.rule))));
   }
-  if (wanted > total && !IsListed(choice.rule)) {
+  // A video of less than a frame a second has some more than once by kMiniCpmProcessor.
+  if (wanted > total && !IsListed(choice.rule) && choice.rule != FrameRule::kMiniCpmProcessor) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a video of ", facts.num_frames, " frames has fewer than the ", wanted, " that num_frames asks for"));
   }
   // The quotient may be rounded so that torch.arange has one more element than wanted.
-  if (choice.rule == FrameRule::kQwen2VlProcessor || choice.rule == FrameRule::kErnie45VlProcessor)
+  if (choice.rule == FrameRule::kQwen2VlProcessor || choice.rule == FrameRule::kErnie45VlProcessor ||
+      choice.rule == FrameRule::kMolmo2Processor)
     wanted = ArangeCount(0, total, total / wanted);
   if (choice.rule == FrameRule::kInternVlProcessor) {
     wanted = ArangeCount(FirstOf(choice, total, wanted), total, total / wanted);
@@ -322,6 +355,7 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
   switch (choice.rule) {
     case FrameRule::kQwen2VlProcessor:
     case FrameRule::kErnie45VlProcessor:
+    case FrameRule::kMolmo2Processor:
       return Arange(0, total, total / WantedCount(choice, total, RateOf(facts)), chosen);
     case FrameRule::kInternVlProcessor: {
       const double wanted = WantedCount(choice, total, RateOf(facts));
@@ -336,6 +370,8 @@ void ChooseFrames(const FrameChoice& choice, const MediaFacts& facts, uint32_t c
     case FrameRule::kSmolVlmProcessor:
     case FrameRule::kAll:
       return std::iota(chosen.begin(), chosen.end(), 0u);
+    case FrameRule::kMiniCpmProcessor:
+      return MiniCpmSeconds(choice, total, RateOf(facts), chosen);
     case FrameRule::kUniform:
       return Middles(total, times, chosen);
     case FrameRule::kQwenVlUtils:

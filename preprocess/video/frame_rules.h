@@ -10,7 +10,9 @@
 //                  default_sample_indices_fn of video_utils.py, in integers;
 //                  GLM-4.1V and GLM-4.6V: those of video_processing_{glm4v,glm46v}.py, by times in f64;
 //                  SmolVLM: that of video_processing_smolvlm.py, np.linspace without repetitions;
-//                  Ernie 4.5-VL: that of video_processing_ernie4_5_vl_moe.py, torch.arange of a fraction of frames)
+//                  Ernie 4.5-VL: that of video_processing_ernie4_5_vl_moe.py, torch.arange of a fraction of frames;
+//                  Molmo 2: that of video_processing_molmo2.py, torch.arange;
+//                  MiniCPM-V 4.6: that of video_processing_minicpmv4_6.py, the first frame of each second)
 //   uniform        ours: the frames shown at the middles of equal spans of the video's time
 // A processor that does not sample uses every frame; that rule has no value in the job. All rules but
 // `uniform` count frames, as their sources do, and so treat a variable frame rate as its average.
@@ -45,6 +47,8 @@ enum class FrameRule : uint8_t {
   kGlm46vProcessor,
   kSmolVlmProcessor,
   kErnie45VlProcessor,
+  kMolmo2Processor,
+  kMiniCpmProcessor,
   kUniform,
   kAll
 };
@@ -57,12 +61,13 @@ std::string_view FrameRuleName(FrameRule rule);  // distinct names, for digests
 
 struct FrameChoice {
   FrameRule rule = FrameRule::kQwenVlUtils;
-  double fps = 2;             // wanted frames per second of video; 0 with kErnie45VlProcessor: all
+  // Wanted frames per second of video; 0 with kErnie45VlProcessor: all; with kMolmo2Processor the maximum, 0: none.
+  double fps = 2;
   uint32_t min_frames = 4;    // lower bound, if the video has as many
   uint32_t max_frames = 768;  // upper bound
   uint32_t multiple = 2;      // frames per temporal patch; the first two rules round down to a multiple of it
-  // kInternVlProcessor, kQwen2VlProcessor, kErnie45VlProcessor and kDefaultProcessor: this exact number; 0: by fps. kSmolVlmProcessor: the
-  // maximum, not 0.
+  // kInternVlProcessor, kQwen2VlProcessor, kErnie45VlProcessor and kDefaultProcessor: this exact number; 0: by fps.
+  // kSmolVlmProcessor, kMolmo2Processor, kMiniCpmProcessor: the maximum, not 0.
   uint32_t num_frames = 0;
   double max_duration = 300;  // kGlm4vProcessor: seconds; of longer videos as many frames as of this length
   // kInternVlProcessor, which ignores the bounds, as kDefaultProcessor, kSmolVlmProcessor and the two of GLM do:

@@ -26,6 +26,7 @@
 #include "preprocess/job_words.h"
 #include "preprocess/processor.h"
 #include "preprocess/resize/float_resizer.h"
+#include "preprocess/resize/interpolator.h"
 #include "preprocess/resize/row_resizer.h"
 #include "preprocess/text/sequence_builder.h"
 #include "preprocess/text/tokenizer.h"
@@ -107,6 +108,10 @@ absl::Status ProduceItem(const Job& job, Bytes bytes, std::span<const std::span<
 
 void ResizeFloats(ImageSize size, const std::array<float, 256>& table, std::span<float> values) {
 #include "examples/preprocess/resize/float_resizer.h.inc"
+}
+
+void Interpolate(ImageSize size, std::span<const float> table, std::span<float> values) {
+#include "examples/preprocess/resize/interpolator.h.inc"
 }
 
 void Resize(RowSink& sink, std::span<const PixelBand> bands){

@@ -6,13 +6,15 @@
 
 The numpy path of `transformers` is the reference. NAME-MELS.f32 holds frames 0..63 of every mel, then the last frame:
 [MELS, 65]. voice-ENCODER.f32 holds what the extractors of other encoders make of the voice (ENCODERS below); torchaudio
-must not be installed, with which ASTFeatureExtractor takes another path. The clips in codecs other than PCM are for
+must not be installed, with which ASTFeatureExtractor takes another path. voice-granite.f32, whose extractor needs it, is
+written alone: PYTHONPATH=FOLDER-OF-TORCHAUDIO venv/bin/python tests/golden/make_audio_goldens.py granite. The clips in codecs other than PCM are for
 decoding only; of MP3 of 24 kHz NAME.f32 holds what librosa.load makes of it at 16 kHz, by libsndfile, numpy's mean and
 soxr.
 """
 
 import pathlib
 import subprocess
+import sys
 import wave
 
 import numpy as np
@@ -20,6 +22,7 @@ import soundfile
 import soxr
 import transformers
 from transformers import WhisperFeatureExtractor
+from transformers.models.phi4_multimodal.feature_extraction_phi4_multimodal import Phi4MultimodalFeatureExtractor
 
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "audio"
 RATE = 16000
@@ -29,6 +32,7 @@ ENCODERS = {
     "seamless-m4t": (transformers.SeamlessM4TFeatureExtractor(), 16000, slice(None)),
     "ast": (transformers.ASTFeatureExtractor(), 16000, slice(56)),
     "clap": (transformers.ClapFeatureExtractor(truncation="rand_trunc"), 48000, slice(32)),
+    "phi4": (Phi4MultimodalFeatureExtractor(), 16000, slice(None)),
     "parakeet": (transformers.ParakeetFeatureExtractor(), 16000, slice(-1)),  # without the row that its mask leaves out
 }
 
@@ -56,6 +60,14 @@ def write_encoders(samples):
         features = out[extractor.model_input_names[0]]
         features = features.reshape(features.shape[-2:])[rows]
         (OUT / f"voice-{name}.f32").write_bytes(features.astype("<f4").tobytes())
+
+
+def write_granite():
+    from transformers.models.granite_speech.feature_extraction_granite_speech import GraniteSpeechFeatureExtractor
+    with wave.open(str(OUT / "voice.wav")) as voice:
+        samples = np.frombuffer(voice.readframes(voice.getnframes()), "<i2").astype(np.float32) / 32768
+    features = GraniteSpeechFeatureExtractor()([samples])["input_features"][0]
+    (OUT / "voice-granite.f32").write_bytes(features.numpy().astype("<f4").tobytes())
 
 
 def write_heard(name):
@@ -130,4 +142,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    write_granite() if sys.argv[1:] == ["granite"] else main()

@@ -32,6 +32,8 @@ from transformers.models.convnext.image_processing_convnext import ConvNextImage
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.deit.image_processing_deit import DeiTImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.deepseek_ocr2.image_processing_deepseek_ocr2 import DeepseekOcr2ImageProcessor
+from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import DeepseekOcr2ImageProcessorPil
 from transformers.models.deepseek_vl.image_processing_deepseek_vl import DeepseekVLImageProcessor
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.deepseek_vl_hybrid.image_processing_deepseek_vl_hybrid import DeepseekVLHybridImageProcessor
@@ -51,6 +53,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 from transformers.models.minicpmv4_6.image_processing_minicpmv4_6 import MiniCPMV4_6ImageProcessor
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+from transformers.models.molmo2.image_processing_molmo2 import Molmo2ImageProcessor
 from transformers.models.mllama.image_processing_mllama import (
     MllamaImageProcessor, get_image_size_fit_to_canvas, get_optimal_tiled_canvas)
 from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
@@ -64,6 +67,7 @@ from transformers.models.llava.image_processing_pil_llava import LlavaImageProce
 from transformers.models.llava_next.image_processing_llava_next import LlavaNextImageProcessor
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.phi4_multimodal.image_processing_phi4_multimodal import Phi4MultimodalImageProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.pixtral.image_processing_pixtral import get_resize_output_image_size as pixtral_size
@@ -93,6 +97,7 @@ CLASSES = {
     "blip": (BlipImageProcessor, BlipImageProcessorPil),
     "clip": (CLIPImageProcessor, CLIPImageProcessorPil),
     "convnext": (ConvNextImageProcessor, ConvNextImageProcessorPil),
+    "deepseek-ocr2": (DeepseekOcr2ImageProcessor, DeepseekOcr2ImageProcessorPil),
     "deepseek-vl": (DeepseekVLImageProcessor, DeepseekVLImageProcessorPil),
     "deit": (DeiTImageProcessor, DeiTImageProcessorPil),
     "deepseek-vl-hybrid": (DeepseekVLHybridImageProcessor, DeepseekVLHybridImageProcessorPil),
@@ -113,7 +118,9 @@ CLASSES = {
     "minicpm-v-4_6": (MiniCPMV4_6ImageProcessor, MiniCPMV4_6ImageProcessorPil),
     "mistral3": (PixtralImageProcessor, PixtralImageProcessorPil),
     "mllama": (MllamaImageProcessor, MllamaImageProcessorPil),
+    "molmo2": (Molmo2ImageProcessor,),
     "paligemma": (SiglipImageProcessor, SiglipImageProcessorPil),
+    "phi4-multimodal": (Phi4MultimodalImageProcessor,),
     "pixtral": (PixtralImageProcessor, PixtralImageProcessorPil),
     "qwen2-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
     "qwen3-vl": (Qwen2VLImageProcessor, Qwen2VLImageProcessorPil),
@@ -160,8 +167,11 @@ def pixels():
         for resampler, make in zip(("aten_u8", "pil13"), classes):
             processor = make(**config(name))
             for picture, image in pictures.items():
-                theirs = processor(image, return_tensors="pt")
-                values = theirs["pixel_values"].float().numpy()
+                try:
+                    theirs = processor(image, return_tensors="pt")
+                except ValueError:  # Phi-4 refuses long ones
+                    continue
+                values = theirs["pixel_values" if "pixel_values" in theirs else "image_pixel_values"].float().numpy()
                 values = values.reshape(-1, *values.shape[-3:]) if values.ndim > 4 else values  # by sample, picture, tile
                 if "aspect_ratio_mask" in theirs:  # fills up to the most tiles
                     values = values[: int(theirs["aspect_ratio_mask"].sum())]
@@ -173,6 +183,8 @@ def pixels():
                               "rows": values.shape[0], "values": values.size, "hash": mix(values)})
                 if "high_res_pixel_values" in theirs:
                     cases[-1]["further"] = mix(theirs["high_res_pixel_values"].numpy())
+                if "pixel_values_local" in theirs:
+                    cases[-1].update(rows=int(theirs["num_local_patches"][0]), further=mix(theirs["pixel_values_local"].numpy()))
     return cases
 
 

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Files = std::map<std::string, json>;
 
-const char* const kParts[] = {"image_processor", "video_processor", "feature_extractor"};
+const char* const kParts[] = {"image_processor", "video_processor", "feature_extractor", "audio_processor"};
 
 std::string TextOf(const ConsumedKeys& keys) {
   CanonicalText text("t");
@@ -94,14 +94,17 @@ std::vector<Fixture> Fixtures() {
   add("GotOcr2ImageProcessor", "AyaVisionProcessor");
   add("Cohere2VisionImageProcessor", "");
   add("PerceptionLMImageProcessor", "");
+  add("DeepseekOcr2ImageProcessor", "");
   add("DeepseekVLHybridImageProcessor", "");
   add("DeepseekVLImageProcessor", "");
   add("Ernie4_5_VLMoeImageProcessor", "");
   add("JanusImageProcessor", "");
   add("Lfm2VlImageProcessor", "");
   add("MiniCPMV4_6ImageProcessor", "");
+  add("Molmo2ImageProcessor", "");
   add("Ovis2ImageProcessor", "");
   add("PaddleOCRVLImageProcessor", "");
+  add("Phi4MultimodalImageProcessor", "");
   add("Siglip2ImageProcessor", "");
   add("VideoLlama3ImageProcessor", "");
   add("VideoMAEImageProcessor", "");

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/preprocess/families/family_golden.h"
+#include "tests/preprocess/families/random_facts.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -100,11 +101,52 @@ TEST(MiniCpmV46, RefusesWhatItDoesNotImplement) {
   EXPECT_THAT(refusal({{"downsample_mode", "2x"}}), HasSubstr("downsample_mode"));
   EXPECT_THAT(refusal({{"do_resize", false}}), HasSubstr("do_resize"));
   EXPECT_THAT(refusal({{"do_slice", true}}), HasSubstr("do_slice: unknown key"));
-  auto processor = LoadOrFail(MiniCpmSpec());
-  ASSERT_NE(processor, nullptr);
-  MediaFacts video = PictureFacts(64, 64);
-  video.medium = Medium::kVideo;
-  EXPECT_TRUE(absl::IsUnimplemented(processor->Measure(video).status()));
+}
+
+MediaFacts FilmFacts(uint32_t width, uint32_t height, uint32_t frames, uint32_t fps) {
+  MediaFacts facts = PictureFacts(width, height);
+  facts.medium = Medium::kVideo;
+  facts.num_frames = frames;
+  facts.fps_num = fps, facts.fps_den = 1;
+  return facts;
+}
+
+ProcessorSpec MiniCpmFilms(nlohmann::json keys) {
+  keys["video_processor_type"] = "MiniCPMV4_6VideoProcessor";
+  return MiniCpmSpec(nullptr, {{"video_preprocessor_config.json", keys}});
+}
+
+TEST(MiniCpmV46, FramesAreTheFirstOfEachSecond) {
+  const ProcessorSpec spec = MiniCpmFilms({{"max_num_frames", 5}, {"slice_mode", false}});
+  auto family = LoadVisionFamily(spec.vision, spec, Limits{});
+  ASSERT_TRUE(family.ok()) << family.status();
+  const uint32_t patches = 32 * 32;
+  EXPECT_EQ(*(*family)->Measure(FilmFacts(448, 448, 25, 10)),
+            (ItemLengths{3 * patches, 3 * patches, 3 * 64}));
+  EXPECT_EQ((*family)->Measure(FilmFacts(448, 448, 2000, 25))->input_rows, 5 * patches) << "of a long one";
+  EXPECT_EQ((*family)->Measure(FilmFacts(448, 448, 1, 10))->input_rows, patches);
+  std::vector<PlaceholderRun> runs;
+  ASSERT_TRUE((*family)->Placeholders(FilmFacts(448, 448, 25, 10), runs).ok());
+  EXPECT_EQ(runs.size(), 2u + 3 * 3) << "one number, and three runs a frame";
+  EXPECT_TRUE(runs[1].numbered);
+  Dice dice(3);
+  for (int i = 0; i < 100; ++i) ExpectOneNumber(**family, RandomFacts(Medium::kVideo, dice));
+}
+
+TEST(MiniCpmV46, VideosThatAreNotImplementedSayWhy) {
+  const auto said = [](const ProcessorSpec& spec) {
+    auto processor = Processor::LoadMedia(spec, Limits{});
+    if (!processor.ok()) return std::string(processor.status().message());
+    return std::string((*processor)->Measure(FilmFacts(64, 64, 25, 10)).status().message());
+  };
+  EXPECT_EQ(said(MiniCpmFilms({{"use_image_id", false}, {"stack_frames", 1}})), "");
+  EXPECT_THAT(said(MiniCpmSpec()), HasSubstr("only MiniCPMV4_6VideoProcessor is implemented"));
+  EXPECT_THAT(said(MiniCpmFilms({{"stack_frames", 3}})), HasSubstr("stack_frames: is above 1"));
+  EXPECT_THAT(said(MiniCpmFilms({{"max_num_frames", 0}})), HasSubstr("max_num_frames"));
+  EXPECT_THAT(said(MiniCpmFilms({{"downsample_mode", "2x"}})), HasSubstr("downsample_mode"));
+  ProcessorSpec spec = MiniCpmFilms({});
+  spec.fps = 2;
+  EXPECT_THAT(said(spec), HasSubstr("processor.fps: this family's processor takes a frame a second"));
 }
 
 }  // namespace
