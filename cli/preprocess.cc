@@ -56,7 +56,8 @@ std::optional<Medium> MediumOf(const std::string& suffix) {
   auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), suffix) != names.end();
   };
-  if (is_one_of({"jpg", "jpeg", "png", "webp", "gif", "tif", "tiff"})) return Medium::kImage;
+  if (is_one_of({"jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "avif", "heic", "heif"}))
+    return Medium::kImage;
   if (is_one_of({"mp4", "m4v", "mov", "avi", "mkv", "webm"})) return Medium::kVideo;
   if (is_one_of(
           {"wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "oga", "opus", "mka", "aiff", "aif", "aifc"}))

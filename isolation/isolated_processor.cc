@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/job_where.h"
 #include "core/status.h"
+#include "preprocess/image/image.h"
 
 namespace evenkeel::isolation {
 
@@ -21,6 +22,11 @@ bool IsIsolated(Isolation isolation, Medium medium) {
       return medium != Medium::kText;
   }
   return false;
+}
+
+bool IsIsolated(Isolation isolation, Medium medium, std::string_view suffix) {
+  return IsIsolated(isolation, medium) ||
+         (isolation != Isolation::kOff && medium == Medium::kImage && preprocess::IsDecodedByFfmpeg(suffix));
 }
 
 // The item's bytes in a file that a decoder can map, and the copy if one had to be made.
@@ -58,7 +64,7 @@ absl::StatusOr<IsolatedProcessor::Input> IsolatedProcessor::Share(std::span<cons
 
 absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_view suffix,
                                                     std::span<const std::byte> bytes) const {
-  if (!is_isolated(medium)) return processor_->Probe(medium, suffix, bytes);
+  if (!IsIsolated(isolation_, medium, suffix)) return processor_->Probe(medium, suffix, bytes);
   EVENKEEL_ASSIGN_OR_RETURN(const Input input, Share(bytes));
   DecoderCall call{
       .work = DecoderWork::kProbe, .medium = medium, .input = {input.place.offset, bytes.size()}};
@@ -72,7 +78,7 @@ absl::StatusOr<MediaFacts> IsolatedProcessor::Probe(Medium medium, std::string_v
 
 absl::Status IsolatedProcessor::Produce(const preprocess::ItemRequest& request,
                                         std::span<const std::span<std::byte>> field_bytes) const {
-  if (!is_isolated(request.medium) || is_made_by_python(request.medium))
+  if (!IsIsolated(isolation_, request.medium, request.suffix) || is_made_by_python(request.medium))
     return processor_->Produce(request, field_bytes);
   if (field_bytes.empty() || field_bytes.size() > DecoderCall::kMaxFields) {
     return absl::InternalError(

@@ -24,6 +24,9 @@ namespace evenkeel::isolation {
 
 // Whether a kind of media is decoded by separate processes.
 bool IsIsolated(Isolation isolation, Medium medium);
+// The same for one item: pictures that FFmpeg decodes are, where only its media are. They are copied to a decoder and
+// back, since memory is chosen by the kind of media.
+bool IsIsolated(Isolation isolation, Medium medium, std::string_view suffix);
 
 class IsolatedProcessor final : public preprocess::Processor {
  public:

@@ -385,4 +385,29 @@ absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const 
   return context;
 }
 
+absl::StatusOr<CodecPtr> OpenStillDecoder(const char* name, std::span<const std::byte> configuration,
+                                          uint64_t max_pixels) {
+  EVENKEEL_RETURN_IF_ERROR(Prepare());
+  const AVCodec* codec = avcodec_find_decoder_by_name(name);
+  if (codec == nullptr) return absl::InternalError(absl::StrCat("this FFmpeg has no decoder '", name, "'"));
+  CodecPtr context(avcodec_alloc_context3(codec));
+  if (context == nullptr) return absl::InternalError("FFmpeg: no memory");
+  if (!configuration.empty()) {
+    context->extradata =
+        static_cast<uint8_t*>(av_mallocz(configuration.size() + AV_INPUT_BUFFER_PADDING_SIZE));
+    if (context->extradata == nullptr) return absl::InternalError("FFmpeg: no memory");
+    std::memcpy(context->extradata, configuration.data(), configuration.size());
+    context->extradata_size = static_cast<int>(configuration.size());
+  }
+  context->thread_count = 1;
+  context->flags |= AV_CODEC_FLAG_BITEXACT;
+  context->max_pixels = static_cast<int64_t>(max_pixels);
+  context->err_recognition = AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER | AV_EF_EXPLODE;
+  const int code = avcodec_open2(context.get(), codec, nullptr);
+  if (code == AVERROR_PATCHWELCOME || code == AVERROR(ENOSYS))
+    return absl::UnimplementedError(absl::StrCat(name, ": a variant that this decoder does not have"));
+  if (code < 0) return absl::DataLossError(absl::StrCat(name, ": ", FfmpegMessage(code)));
+  return context;
+}
+
 }  // namespace evenkeel::preprocess

@@ -140,4 +140,10 @@ enum class InverseTransform : uint8_t {
 absl::StatusOr<CodecPtr> OpenDecoder(MediaInput& input, const char* name, const Limits& limits,
                                      InverseTransform transform = InverseTransform::kSimple);
 
+// The same for the coded images of a file that FFmpeg does not open. `configuration`: the decoder's parameters, as
+// MP4 stores them; may be empty. Errors of the bit stream are errors of the decode, and a picture of more than
+// `max_pixels` is one before memory is taken.
+absl::StatusOr<CodecPtr> OpenStillDecoder(const char* name, std::span<const std::byte> configuration,
+                                          uint64_t max_pixels);
+
 }  // namespace evenkeel::preprocess

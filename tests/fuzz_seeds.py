@@ -20,6 +20,7 @@ AUDIO = ["wav", "flac", "mp3", "m4a", "aac", "ac3", "ogg", "mka", "avi", "aiff"]
 VIDEO = ["mp4", "avi", "webm"]
 PICTURES = ["jpg", "png", "webp", "jpeg"]
 TIFFS = ["tif", "tiff"]
+HEIFS = ["avif", "heic", "heif"]
 SAME_CONTAINER = {"mkv": "webm", "mov": "mp4"}
 SOUND_CONTAINER = {"opus": "ogg", "oga": "ogg", "webm": "mka", "mkv": "mka", "mp4": "m4a", "mov": "m4a"}
 LARGEST = 100_000
@@ -49,6 +50,9 @@ def pictures():
         for name, data in media(folder, set(TIFFS)):  # a bit of the second byte chooses them
             yield f"plain-{folder}-{name}", bytes([0, 0b100100, 27, 27]) + data
             yield f"other-{folder}-{name}", bytes([0b11101000, 0b100011, 40, 19]) + data
+    for name, data in media("heif", set(HEIFS)):  # as a bit of the second byte does them
+        yield f"plain-heif-{name}", bytes([0, 0b1000100, 27, 27]) + data
+        yield f"other-heif-{name}", bytes([0b11101000, 0b1000011, 40, 19]) + data
 
 
 def shard(form):
@@ -413,6 +417,7 @@ SEEDS = {
     "fuzz_png": lambda: media("images", {"png"}),
     "fuzz_webp": lambda: media("images", {"webp"}),
     "fuzz_gif": gifs,
+    "fuzz_heif": lambda: media("heif", set(HEIFS)),
     "fuzz_tiff": lambda: media("images", set(TIFFS)),
     "fuzz_picture": pictures,
     "fuzz_processor_config": processors,

@@ -51,6 +51,11 @@ class WholePicture final : public BandSink {
 
 }  // namespace
 
+bool IsDecodedByFfmpeg(std::string_view suffix) {
+  const std::string_view type = suffix.substr(suffix.rfind('.') + 1);  // npos + 1 is 0
+  return type == "avif" || type == "heic" || type == "heif";
+}
+
 absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes) {
   std::string_view type = suffix.substr(suffix.rfind('.') + 1);  // npos + 1 is 0
   const ImageCodec* codec = nullptr;
@@ -59,10 +64,11 @@ absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::spa
   if (type == "webp") codec = &WebpCodec();
   if (type == "gif") codec = &GifCodec();
   if (type == "tif" || type == "tiff") codec = &TiffCodec();
+  if (IsDecodedByFfmpeg(type)) codec = &HeifCodecs();
   if (codec == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("image type '", std::string(type),
-                     "' is not supported; expected jpg, jpeg, png, webp, gif, tif or tiff"));
+    return absl::UnimplementedError(absl::StrCat(
+        "image type '", std::string(type),
+        "' is not supported; expected jpg, jpeg, png, webp, gif, tif, tiff, avif, heic or heif"));
   }
   if (!codec->HasMagic(bytes)) {
     return absl::InvalidArgumentError(

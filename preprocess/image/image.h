@@ -1,6 +1,6 @@
-// Stills: JPEG, PNG, WebP, GIF, TIFF to rows of RGB8. The default is exactly the bytes of Pillow's
+// Stills: JPEG, PNG, WebP, GIF, TIFF, AVIF and HEIF to rows of RGB8. The default is exactly the bytes of Pillow's
 // `Image.open(...).convert("RGB")`: transparency is dropped (hidden colours show) and EXIF is ignored,
-// except the orientation of a TIFF, by which Pillow turns it as it loads it.
+// except the orientation of a TIFF and the turns of a HEIF, which Pillow applies as it loads them.
 //
 // The declared type and the file's magic must agree; formats are not guessed. Every limit is checked before
 // memory is allocated. Families use preprocess/image/picture.h, which is built on this.
@@ -93,16 +93,20 @@ class ImageCodec {
                               BandSink& sink) const = 0;
 };
 
-const ImageCodec& JpegCodec();  // jpeg.cc
-const ImageCodec& PngCodec();   // png.cc
-const ImageCodec& WebpCodec();  // webp.cc
-const ImageCodec& GifCodec();   // gif.cc
-const ImageCodec& TiffCodec();  // tiff.cc
+const ImageCodec& JpegCodec();   // jpeg.cc
+const ImageCodec& PngCodec();    // png.cc
+const ImageCodec& WebpCodec();   // webp.cc
+const ImageCodec& GifCodec();    // gif.cc
+const ImageCodec& TiffCodec();   // tiff.cc
+const ImageCodec& HeifCodecs();  // heif.cc; the contents tell AVIF from HEIF, as for Pillow
 
-// The codec for `suffix` ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff" after its last dot), with its magic
-// checked.
+// The codec for `suffix` ("jpg", "jpeg", "png", "webp", "gif", "tif", "tiff", "avif", "heic", "heif" after its last
+// dot), with its magic checked.
 // Unimplemented: an unsupported format; InvalidArgument: the bytes belong to another one.
 absl::StatusOr<const ImageCodec*> ImageCodecOf(std::string_view suffix, std::span<const std::byte> bytes);
+
+// Whether FFmpeg's decoders decode files of `suffix`: AVIF and HEIF.
+bool IsDecodedByFfmpeg(std::string_view suffix);
 
 // Reads the header and checks the limits. InvalidArgument, ResourceExhausted, Unimplemented.
 absl::StatusOr<ImageHeader> ReadImageHeader(std::string_view suffix, std::span<const std::byte> bytes,

@@ -19,6 +19,8 @@
 #include "preprocess/families/patches.h"
 #include "preprocess/families/tile_grid.h"
 #include "preprocess/ffmpeg.h"
+#include "preprocess/image/heif_boxes.h"
+#include "preprocess/image/heif_colours.h"
 #include "preprocess/image/image.h"
 #include "preprocess/image/picture.h"
 #include "preprocess/image/turned_picture.h"
@@ -75,6 +77,17 @@ void WriteConsumedKeys(){
 
 absl::Status OpenMedium(Bytes bytes, const Limits& limits) {
 #include "examples/preprocess/ffmpeg.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status CollectCoded(Bytes bytes, void (*Append)(std::span<const Bytes>, std::vector<std::byte>*)) {
+  std::vector<std::byte> coded;
+#include "examples/preprocess/image/heif_boxes.h.inc"
+  return absl::OkStatus();
+}
+
+absl::Status ConvertRows(const CodedPlanes& planes, uint8_t* rgba) {
+#include "examples/preprocess/image/heif_colours.h.inc"
   return absl::OkStatus();
 }
 

@@ -536,6 +536,9 @@ TEST_F(Decoders, LeaveOtherMediaToTheProcessorItself) {
   EXPECT_FALSE(processor_->is_isolated(Medium::kImage));
   EXPECT_TRUE(IsIsolated(Isolation::kAll, Medium::kImage));
   EXPECT_FALSE(IsIsolated(Isolation::kOff, Medium::kVideo));
+  EXPECT_TRUE(IsIsolated(Isolation::kFfmpeg, Medium::kImage, "0.heic")) << "FFmpeg decodes it";
+  EXPECT_FALSE(IsIsolated(Isolation::kFfmpeg, Medium::kImage, "jpg"));
+  EXPECT_FALSE(IsIsolated(Isolation::kOff, Medium::kImage, "avif"));
 }
 
 // A file as the kernel knows it: its number is another's only when the file is gone.

@@ -46,7 +46,8 @@ std::optional<Medium> MediumOf(const std::string& suffix) {
       {"aac", Medium::kAudio},  {"ac3", Medium::kAudio},  {"ogg", Medium::kAudio},  {"oga", Medium::kAudio},
       {"opus", Medium::kAudio}, {"mka", Medium::kAudio},  {"mp4", Medium::kVideo},  {"m4v", Medium::kVideo},
       {"mov", Medium::kVideo},  {"avi", Medium::kVideo},  {"webm", Medium::kVideo}, {"mkv", Medium::kVideo},
-      {"aiff", Medium::kAudio}, {"tif", Medium::kImage},  {"tiff", Medium::kImage}};
+      {"aiff", Medium::kAudio}, {"tif", Medium::kImage},  {"tiff", Medium::kImage}, {"avif", Medium::kImage},
+      {"heic", Medium::kImage}, {"heif", Medium::kImage}};
   const auto found = kMedia.find(suffix);
   if (found == kMedia.end()) return std::nullopt;
   return found->second;

@@ -7,7 +7,7 @@ from sources import files, read
 # In pieces, so that this file does not find itself.
 MACHINE = re.compile("/" + r"(?:work|root)/")
 GENERATED = re.compile(r"\.pb\.(?:cc|h)$|_pb2(?:_grpc)?\.pyi?$")
-BINARY = (".tar", ".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".wav", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".mp4", ".mkv",
+BINARY = (".tar", ".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".wav", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".mp4", ".mkv",
           ".webm", ".npy", ".npz", ".safetensors", ".bin", ".gz", ".zst")
 
 

@@ -39,7 +39,7 @@ struct Wanted {
 Wanted WantedOf(std::span<const uint8_t, 4> choice) {
   const auto bit = [&](int byte, int at) { return (choice[byte] >> at & 1) != 0; };
   static constexpr const char* kSuffixes[] = {"jpg", "png", "webp", "seg.jpeg"};
-  Wanted wanted{.suffix = bit(1, 5) ? "tif" : kSuffixes[choice[0] & 3]};
+  Wanted wanted{.suffix = bit(1, 5) ? "tif" : bit(1, 6) ? "heif" : kSuffixes[choice[0] & 3]};
   PictureOptions& options = wanted.options;
   options.approximate = bit(0, 2);
   options.exif_orientation = bit(0, 3) ? ExifOrientation::kApply : ExifOrientation::kIgnore;
