@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/planned_tokens.h"
 #include "core/status.h"
 #include "reorder/by_name.h"
 #include "reorder/pack/bin_lengths.h"
@@ -105,7 +106,7 @@ StepSamples Filled(const Job& job, const StepSamples& samples) {
       .step = samples.step, .refs = samples.refs, .lengths = samples.lengths, .bin_begin = {0}};
   uint64_t count = 0, sum = 0, longest = 0;  // of the microbatch that is being filled
   for (size_t s = 0; s < samples.lengths.size(); ++s) {
-    const uint64_t tokens = AlignedLength(samples.lengths[s], align);
+    const uint64_t tokens = PlannedTokens(samples.lengths[s], align, job.phase(Phase::kLlm)->batching).tokens;
     const uint64_t with_it = is_padded ? (count + 1) * std::max(longest, tokens) : sum + tokens;
     if (count > 0 && with_it > capacity) {
       filled.bin_begin.push_back(static_cast<uint32_t>(s));

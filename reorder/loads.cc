@@ -38,9 +38,11 @@ uint64_t CapacityTokens(const Job& job) {
   return std::min(capacity, pad_to);
 }
 
-std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths) {
+std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths,
+                          std::span<const uint32_t> first) {
   std::vector<double> costs(lengths.size());
   for (size_t i = 0; i < costs.size(); ++i) costs[i] = CleanCost(cost, lengths[i]);
+  for (size_t i = 0; i < first.size(); ++i) costs[i] = CleanCost(cost, lengths[i], first[i]);
   double total = 0;
   if (batching == Batching::kPadded) {
     for (double c : costs) total = std::max(total, c);
@@ -88,8 +90,8 @@ void MeasureLoads(const Job& job, const Layout& layout, const LlmUnits& llm,
   BatchCosts before(*layout.llm, num_ranks, dealt.num_microbatches);
   BatchCosts after(*layout.llm, num_ranks, llm_plan.num_microbatches);
   for (uint32_t s = 0; s < dealt_rank.size(); ++s) {
-    before.Add(dealt_rank[s], dealt.microbatch[s], llm.tokens[s]);
-    after.Add(llm.rank[s], llm.microbatch[s], llm.tokens[s]);
+    before.Add(dealt_rank[s], dealt.microbatch[s], llm.tokens[s], llm.ChosenOf(s));
+    after.Add(llm.rank[s], llm.microbatch[s], llm.tokens[s], llm.ChosenOf(s));
   }
   Record(before, after, llm_plan);
   for (size_t e = 0; e < encoders.size(); ++e) {

@@ -19,8 +19,9 @@ namespace evenkeel::reorder {
 uint64_t CapacityTokens(const Job& job);
 
 // The job's cost of every length (see CleanCost) as an integer; padded ones are scaled such that even n times
-// the heaviest is exact. [lengths]
-std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths);
+// the heaviest is exact. [lengths] `first` as of CleanCost, or empty.
+std::vector<Load> LoadsOf(const Cost& cost, Batching batching, std::span<const uint32_t> lengths,
+                          std::span<const uint32_t> first = {});
 
 // Costs and tokens of many batches at once. A batch costs the sum of its units (packed); its count times its
 // heaviest unit (padded); with padded attention the sum of what attention does not cost, and the count times
@@ -29,11 +30,11 @@ class BatchCosts {
  public:
   BatchCosts(const PhaseSpec& spec, size_t ranks, size_t batches_per_rank);
 
-  void Add(size_t rank, size_t batch_of_rank, uint32_t length) {
+  void Add(size_t rank, size_t batch_of_rank, uint32_t length, uint32_t first = 0) {
     Batch& b = batches_[rank * batches_per_rank_ + batch_of_rank];
     b.count += 1;
-    b.sum += CleanCost(summed_, length);
-    b.heaviest = std::max(b.heaviest, CleanCost(padded_, length));
+    b.sum += CleanCost(summed_, length, first);
+    b.heaviest = std::max(b.heaviest, CleanCost(padded_, length, first));
     tokens_[rank] += length;
   }
   // [ranks]

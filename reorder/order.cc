@@ -31,6 +31,14 @@ Buckets SortIntoBuckets(std::span<const uint32_t> units, size_t num_buckets, con
   return buckets;
 }
 
+// All items, those of rejected sequences that follow the others last.
+std::vector<uint32_t> InTurn(const EncoderUnits& units) {
+  std::vector<uint32_t> items = InOrder(units.item.size());
+  if (units.rejected.empty()) return items;
+  std::stable_partition(items.begin(), items.end(), [&](uint32_t i) { return !units.rejected[i]; });
+  return items;
+}
+
 // Appends the dummies of a batch, which follow all items of their medium.
 void AppendDummies(uint32_t count, uint32_t bucket, uint32_t first_dummy, EncoderUnits& units,
                    PhasePlan& phase_plan) {
@@ -74,7 +82,7 @@ std::vector<Route> OrderItems(const LlmUnits& llm, const PhasePlan& llm_plan, co
   }
   // In the order in which the llm takes them; then that order within every batch, by medium.
   const Buckets by_llm_batch =
-      SortIntoBuckets(InOrder(batch.size()), llm_plan.ranks.size() * llm_microbatches, [&](uint32_t i) {
+      SortIntoBuckets(InTurn(units), llm_plan.ranks.size() * llm_microbatches, [&](uint32_t i) {
         const uint32_t s = units.sample[i];
         return llm.rank[s] * llm_microbatches + llm.microbatch[s];
       });

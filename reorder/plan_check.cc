@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/planned_tokens.h"
 #include "core/status.h"
 #include "reorder/planner.h"
 
@@ -46,10 +47,11 @@ class Checker {
     }
     uint64_t loss_tokens = 0, items = 0;
     const uint64_t align = std::max(1u, job_.microbatch.align);
+    const Batching batching = job_.phase(Phase::kLlm)->batching;
     for (size_t s = 0; s < plan_.samples.size(); ++s) {
       const PlannedSample& sample = plan_.samples[s];
       const SampleLengths& lengths = step_.lengths[s];
-      if (sample.llm_length != AlignedLength(lengths, align)) {
+      if (sample.llm_length != PlannedTokens(lengths, align, batching).tokens) {
         return Broken("sample ", s, " of ", lengths.llm_length, " tokens is planned as ", sample.llm_length);
       }
       if (sample.loss_tokens != lengths.loss_tokens) return Broken("sample ", s, " has other loss tokens");
@@ -154,9 +156,10 @@ class Checker {
         const RankGroup& group = plan_.groups[r * size_t{phase.num_microbatches} + m];
         const size_t b = group.first * size_t{phase.num_microbatches} + m;
         for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
-          const auto length = static_cast<double>(TokensOf(phase.phase, phase.order[at]));
-          load += Clean(spec.cost(length)) / group.size;
-          tokens += length / group.size;
+          const uint32_t unit = phase.order[at];
+          for (uint64_t length : SequencesOf(spec, unit))
+            load += Clean(spec.cost(static_cast<double>(length))) / group.size;
+          tokens += static_cast<double>(TokensOf(phase.phase, unit)) / group.size;
         }
       }
       if (!(std::abs(phase.load_after[r] - load) <= 1e-9 * load))
@@ -261,6 +264,15 @@ class Checker {
     return absl::OkStatus();
   }
 
+  // The lengths of a unit's sequences: one, or of a preference pair two.
+  std::vector<uint64_t> SequencesOf(const PhaseSpec& spec, uint32_t unit) const {
+    const uint64_t length = TokensOf(spec.phase, unit);
+    if (spec.phase != Phase::kLlm || step_.lengths[unit].chosen_length == 0) return {length};
+    const uint64_t align = std::max(1u, job_.microbatch.align);
+    const uint64_t chosen = PlannedTokens(step_.lengths[unit], align, spec.batching).chosen;
+    return {chosen, length - chosen};
+  }
+
   static double Clean(double cost) { return std::min(1e200, std::max(0.0, cost)); }
   static double WithoutAttention(Cost cost, uint64_t length) {
     cost.quadratic = 0;
@@ -292,12 +304,17 @@ class Checker {
         const size_t b = r * phase.num_microbatches + m;
         for (uint32_t at = phase.begin[b]; at < phase.begin[b + 1]; ++at) {
           const uint64_t length = TokensOf(phase.phase, phase.order[at]);
-          const double cost = Clean(spec.cost(static_cast<double>(length)));
+          double cost = 0, of_attention = 0;
+          for (uint64_t n : SequencesOf(spec, phase.order[at])) {
+            cost += Clean(spec.cost(static_cast<double>(n)));
+            sum +=
+                padded_attention ? WithoutAttention(spec.cost, n) : Clean(spec.cost(static_cast<double>(n)));
+            of_attention += AttentionOf(spec.cost, n);
+          }
           of_batch += length;
           longest = std::max(longest, length);
-          sum += padded_attention ? WithoutAttention(spec.cost, length) : cost;
           heaviest = std::max(heaviest, cost);
-          attention = std::max(attention, AttentionOf(spec.cost, length));
+          attention = std::max(attention, of_attention);
           if (phase.phase == Phase::kLlm || plan_.items[phase.order[at]].sample != kDummy) {
             of_items += length;
             longest_item = std::max(longest_item, length);
@@ -427,18 +444,27 @@ class Checker {
     return row;
   }
 
+  bool IsInLastRows(const PlannedSample& sample, uint32_t number, uint32_t item) const {
+    return job_.phase(Phase::kLlm)->batching == Batching::kPadded &&
+           step_.lengths[number].chosen_length != 0 && 2 * (item - sample.first_item) >= sample.num_items;
+  }
+
   uint64_t LayOutInput(const Phase& phase, const PhasePlan& llm, uint32_t rank, bool all, uint32_t exchange,
                        Buffer& buffer, std::vector<uint64_t>& offsets) const {
     uint64_t row = 0;
     for (uint32_t m = 0; m < llm.num_microbatches; ++m) {
       const size_t b = plan_.FirstOfGroup(rank, m) * size_t{llm.num_microbatches} + m;
-      for (uint32_t at = llm.begin[b]; (all || m == exchange) && at < llm.begin[b + 1]; ++at) {
-        const PlannedSample& sample = plan_.samples[llm.order[at]];
-        for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
-          const uint64_t rows = plan_.items[i].lengths.output_rows;
-          if (!IsOf(plan_.items[i], phase) || rows == 0) continue;
-          buffer.push_back({row, rows, i});
-          row += rows;
+      // In padded batches the rejected sequences follow all others.
+      for (const bool last : {false, true}) {
+        for (uint32_t at = llm.begin[b]; (all || m == exchange) && at < llm.begin[b + 1]; ++at) {
+          const PlannedSample& sample = plan_.samples[llm.order[at]];
+          for (uint32_t i = sample.first_item; i < sample.first_item + sample.num_items; ++i) {
+            const uint64_t rows = plan_.items[i].lengths.output_rows;
+            if (!IsOf(plan_.items[i], phase) || rows == 0 || IsInLastRows(sample, llm.order[at], i) != last)
+              continue;
+            buffer.push_back({row, rows, i});
+            row += rows;
+          }
         }
       }
       offsets[m + 1] = row;

@@ -227,7 +227,7 @@ class PhasesPlanner {
   }
 
   void FillCosts() {
-    llm_.load = LoadsOf(layout_.llm->cost, layout_.llm->batching, llm_.tokens);
+    llm_.load = LoadsOf(layout_.llm->cost, layout_.llm->batching, llm_.tokens, llm_.chosen);
     for (size_t e = 0; e < encoders_.size(); ++e) {
       EncoderUnits& units = encoders_[e];
       units.load = LoadsOf(layout_.encoders[e]->cost, layout_.encoders[e]->batching, units.length);
@@ -395,10 +395,11 @@ class PhasesPlanner {
     return !encoders_.empty() && std::all_of(layout_.encoders.begin(), layout_.encoders.end(), stays);
   }
 
+  double LlmCostOf(size_t s) const { return CleanCost(layout_.llm->cost, llm_.tokens[s], llm_.ChosenOf(s)); }
   // [samples] Added over the phases, in the job's units.
   std::vector<double> CostsOfSamples() const {
     std::vector<double> cost;
-    for (uint32_t tokens : llm_.tokens) cost.push_back(CleanCost(layout_.llm->cost, tokens));
+    for (size_t s = 0; s < llm_.tokens.size(); ++s) cost.push_back(LlmCostOf(s));
     for (size_t e = 0; e < encoders_.size(); ++e) AddEncoderCosts(e, cost);
     return cost;
   }
@@ -410,8 +411,8 @@ class PhasesPlanner {
   // [samples] Forward and backward in all stages of the pipeline.
   std::vector<double> SecondsOfSamples() const {
     std::vector<double> seconds;
-    for (uint32_t tokens : llm_.tokens) {
-      seconds.push_back(pipeline_.Seconds(std::nullopt, CleanCost(layout_.llm->cost, tokens)));
+    for (size_t s = 0; s < llm_.tokens.size(); ++s) {
+      seconds.push_back(pipeline_.Seconds(std::nullopt, LlmCostOf(s)));
     }
     for (size_t e = 0; e < encoders_.size(); ++e) {
       if (!pipeline_.ColumnOfEncoder(e).has_value()) continue;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/planned_tokens.h"
 #include "core/status.h"
 #include "reorder/item_phases.h"
 #include "reorder/loads.h"
@@ -90,11 +91,19 @@ absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& la
   const uint64_t max_tokens = capacity == 0 ? UINT32_MAX : std::min<uint64_t>(capacity, UINT32_MAX);
   uint32_t item = 0;
   llm.tokens.reserve(step.lengths.size());
+  const auto is_pair = [](const SampleLengths& lengths) { return lengths.chosen_length != 0; };
+  if (std::any_of(step.lengths.begin(), step.lengths.end(), is_pair)) {
+    llm.chosen.assign(step.lengths.size(), 0);
+    llm.rejected_last = layout.llm->batching == Batching::kPadded;
+  }
   for (uint32_t s = 0; s < step.lengths.size(); ++s) {
-    const uint64_t aligned = AlignedLength(step.lengths[s], align);
-    if (aligned > max_tokens) return TooLong(job, step, s, aligned);
-    llm.tokens.push_back(static_cast<uint32_t>(aligned));
-    for (const SampleItem& of_sample : step.lengths[s].items) {
+    const PlannedLength planned = PlannedTokens(step.lengths[s], align, layout.llm->batching);
+    if (planned.tokens > max_tokens) return TooLong(job, step, s, planned.tokens);
+    llm.tokens.push_back(static_cast<uint32_t>(planned.tokens));
+    if (!llm.chosen.empty()) llm.chosen[s] = static_cast<uint32_t>(planned.chosen);
+    const std::vector<SampleItem>& items = step.lengths[s].items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const SampleItem& of_sample = items[i];
       const std::optional<size_t> e = table.Find(of_sample);
       if (!e.has_value()) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -105,6 +114,8 @@ absl::Status FillUnits(const Job& job, const StepSamples& step, const Layout& la
             "; add one to the job's phases, or index again"));
       }
       encoders[*e].Append(item++, s, of_sample);
+      // The second half of a pair's items are those of its rejected sequence.
+      if (llm.rejected_last) encoders[*e].rejected.push_back(planned.chosen != 0 && 2 * i >= items.size());
     }
   }
   return absl::OkStatus();

@@ -59,8 +59,10 @@ ContextParallelInput InputOf(const Job& job, const Layout& layout, const LlmUnit
                              .algorithm = groups.algorithm};
   const std::vector<double> squares = SquaredMedia(job, layout, llm.tokens.size(), encoders);
   for (size_t s = 0; s < llm.tokens.size(); ++s) {
-    const double tokens = llm.tokens[s];
-    input.sequences.push_back({llm.tokens[s], tokens > 0 ? squares[s] / (tokens * tokens) : 0});
+    const double tokens = llm.tokens[s], first = llm.ChosenOf(s);
+    // The tokens of a pair's sequences do not see each other.
+    const double apart = -2 * first * (tokens - first);
+    input.sequences.push_back({llm.tokens[s], tokens > 0 ? (squares[s] + apart) / (tokens * tokens) : 0});
   }
   return input;
 }
@@ -108,7 +110,7 @@ void MeasureGroupLoads(const Cost& cost, const LlmUnits& llm, std::span<const Ra
   std::vector<uint64_t> tokens(ranks * microbatches, 0);
   for (size_t s = 0; s < llm.tokens.size(); ++s) {
     const size_t batch = llm.rank[s] * microbatches + llm.microbatch[s];
-    load[batch] += CleanCost(cost, llm.tokens[s]);
+    load[batch] += CleanCost(cost, llm.tokens[s], llm.ChosenOf(s));
     tokens[batch] += llm.tokens[s];
   }
   llm_plan.load_after.assign(ranks, 0);

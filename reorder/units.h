@@ -18,12 +18,18 @@ namespace evenkeel::reorder {
 // The samples; columns are [samples], in the sampler's order. The caller fills `tokens` and `bin_begin`.
 struct LlmUnits {
   std::vector<uint32_t> tokens;  // aligned
-  std::vector<Load> load;        // the cost in integers
+  // Of preference pairs, the tokens of the chosen sequence among them; of other samples 0. Empty: there are no pairs.
+  std::vector<uint32_t> chosen;
+  std::vector<Load> load;  // the cost in integers
   std::vector<uint32_t> rank;
   std::vector<uint32_t> microbatch;
   std::vector<uint32_t> position;  // within rank and microbatch
   // [bins + 1] Where samples come in bins, the begin of each; else empty, and the planner places and splits them.
   std::span<const uint32_t> bin_begin = {};
+  // Rows of the llm are sequences: the rejected ones of pairs follow all others of their microbatch.
+  bool rejected_last = false;
+
+  uint32_t ChosenOf(size_t s) const { return chosen.empty() ? 0 : chosen[s]; }
 };
 
 // The items of one encoder phase; columns are [items of the phase], by sample and then ordinal. The caller
@@ -34,6 +40,7 @@ struct EncoderUnits {
   std::vector<uint32_t> length;  // cost_length
   std::vector<uint32_t> rows;    // output_rows
   std::vector<uint8_t> turn;     // by medium: within a rank and microbatch images, then videos, then audio
+  std::vector<bool> rejected;  // with LlmUnits::rejected_last: of the rejected sequence of a pair; else empty
   SampleItem dummy;
   std::vector<Load> load;            // the cost in integers
   std::vector<Load> load_of_sample;  // [samples]

@@ -35,7 +35,7 @@ struct Unit {
   dataset::SamplePlaces places;
   std::string sample;   // the exclude line
   size_t document = 0;  // its first
-  size_t num_documents = 1;
+  size_t rejected = 0;  // of a pair its second; else 0
 };
 
 // What a thread keeps from one sample to the next: memory that would otherwise be allocated per sample.
@@ -81,6 +81,7 @@ class LlmTask : public PartTask {
 
   absl::Status Lay(std::span<const uint32_t> samples) {
     for (uint32_t sample : samples) EVENKEEL_RETURN_IF_ERROR(AddUnit(sample));
+    if (padded_) AddRejectedRows();
     const MicrobatchSpec& spec = stream_.job.microbatch;
     padded_ ? ShapePadded(spec) : ShapePacked(spec);
     PlaceExplicitPositions();
@@ -146,10 +147,8 @@ class LlmTask : public PartTask {
     }
     const absl::Status written = WriteDocuments(sequence, unit, TokensOf(part));
     if (!written.ok()) return WithExcludeLine(AddContext(written, unit.sample), unit.sample);
-    for (size_t i = unit.document; i < unit.document + unit.num_documents; ++i) {
-      WriteColumns(i, scratch.columns, part);
-      layout_->tensor(part, tensor_.sample_valid)[i] = std::byte{valid};
-    }
+    WriteSampleFields(unit.document, scratch.columns, valid, part);
+    if (unit.rejected != 0) WriteSampleFields(unit.rejected, scratch.columns, valid, part);
     if (events_ != nullptr) events_->OnSequence(valid, sequence.input_ids.size(), SteadyNow() - begin);
     return absl::OkStatus();
   }
@@ -165,35 +164,38 @@ class LlmTask : public PartTask {
     const std::vector<Piece>& pieces = plan_->samples.pieces;
     const uint64_t tokens = pieces.empty() ? planned.llm_length : pieces[number].text_tokens;
     scratch_bytes_ = std::max(scratch_bytes_, unit.places.text_size + 64 * tokens);
-    EVENKEEL_RETURN_IF_ERROR(AddDocuments(planned.llm_length, unit));
+    AddDocuments(planned.llm_length, unit);
     units_.push_back(std::move(unit));
     return absl::OkStatus();
   }
 
-  absl::Status AddDocuments(uint64_t aligned, Unit& unit) {
+  void AddDocuments(uint64_t aligned, Unit& unit) {
     const SampleLengths& lengths = plan_->samples.lengths[unit.number];
     unit.document = documents_.size();
     Document first{.sample = unit.number, .planned = lengths.llm_length, .aligned = aligned};
     if (lengths.chosen_length != 0) {
-      if (padded_) {
-        return WithExcludeLine(
-            absl::InvalidArgumentError(absl::StrCat(
-                unit.sample,
-                " is a preference pair, which the llm takes in packed batches alone; leave 'batching' "
-                "out of the phase llm")),
-            unit.sample);
-      }
-      unit.num_documents = 2;
       first.planned = lengths.chosen_length;
-      first.aligned = AlignedLength(first.planned, std::max(1u, stream_.job.microbatch.align));
+      first.aligned = AlignedLength(first.planned, Align());
     }
     documents_.push_back(first);
-    if (unit.num_documents == 1) return absl::OkStatus();
-    documents_.push_back({.sample = unit.number,
-                          .planned = lengths.llm_length - first.planned,
-                          .aligned = aligned - first.aligned});
-    return absl::OkStatus();
+    if (!padded_) AddRejected(unit);
   }
+
+  // Nothing for a sample that is no pair.
+  void AddRejected(Unit& unit) {
+    const SampleLengths& lengths = plan_->samples.lengths[unit.number];
+    if (lengths.chosen_length == 0) return;
+    const uint64_t planned = lengths.llm_length - lengths.chosen_length;
+    unit.rejected = documents_.size();
+    documents_.push_back(
+        {.sample = unit.number, .planned = planned, .aligned = AlignedLength(planned, Align())});
+  }
+
+  void AddRejectedRows() {
+    for (Unit& unit : units_) AddRejected(unit);
+  }
+
+  uint64_t Align() const { return std::max(1u, stream_.job.microbatch.align); }
 
   uint64_t Length(const Unit& unit) const { return plan_->plan.samples[unit.number].llm_length; }
 
@@ -249,7 +251,11 @@ class LlmTask : public PartTask {
   void MakeLayout() {
     std::vector<TensorSpec> specs;
     std::vector<std::string> keys;
-    for (const Unit& unit : units_) keys.insert(keys.end(), unit.num_documents, unit.sample);
+    keys.resize(documents_.size());
+    for (const Unit& unit : units_) {
+      keys[unit.document] = unit.sample;
+      if (unit.rejected != 0) keys[unit.rejected] = unit.sample;
+    }
     const auto add = [&specs](std::string name, DType dtype, std::vector<uint64_t> shape) {
       specs.push_back({.name = std::move(name), .dtype = dtype, .shape = std::move(shape)});
       return specs.size() - 1;
@@ -370,6 +376,12 @@ class LlmTask : public PartTask {
     return absl::OkStatus();
   }
 
+  void WriteSampleFields(size_t number, std::string_view columns, bool valid,
+                         std::span<std::byte> part) const {
+    WriteColumns(number, columns, part);
+    layout_->tensor(part, tensor_.sample_valid)[number] = std::byte{valid};
+  }
+
   // The index has excluded samples whose columns are longer than their room.
   void WriteColumns(size_t number, std::string_view columns, std::span<std::byte> part) const {
     if (stream_.job.columns.empty()) return;
@@ -441,10 +453,10 @@ class LlmTask : public PartTask {
 
   absl::Status WriteDocuments(const preprocess::Sequence& sequence, const Unit& unit,
                               const Tokens& out) const {
-    const Document* documents = &documents_[unit.document];
-    if (unit.num_documents == 1) return Write(sequence, 0, sequence.input_ids.size(), documents[0], out);
-    EVENKEEL_RETURN_IF_ERROR(Write(sequence, 0, sequence.chosen_length, documents[0], out));
-    return Write(sequence, sequence.chosen_length, sequence.input_ids.size(), documents[1], out);
+    const Document& first = documents_[unit.document];
+    if (unit.rejected == 0) return Write(sequence, 0, sequence.input_ids.size(), first, out);
+    EVENKEEL_RETURN_IF_ERROR(Write(sequence, 0, sequence.chosen_length, first, out));
+    return Write(sequence, sequence.chosen_length, sequence.input_ids.size(), documents_[unit.rejected], out);
   }
 
   // Writes the tokens [begin, end) of the sequence. Internal if the wire form cannot hold them: then the family broke its

@@ -18,7 +18,8 @@
 //
 // A preference pair has two sequences, chosen and then rejected: each is a segment with positions from 0 and has a row of
 // sample_ids, columns and sample_valid. So neighbouring rows of sample_ids are equal in a pair, and otherwise only in a job
-// that cuts chunks, which has no pairs. Only packed microbatches have pairs.
+// that cuts chunks, which has no pairs. In padded microbatches the rejected sequences are the last rows, in the order of
+// their pairs, as in the batches of TRL.
 //
 // A sample occupies its planned, aligned length; the rest of that is padding at its end. T is the sum of the
 // lengths, or pad_to; L is the greatest length, or pad_to / B. A microbatch without samples is a masked

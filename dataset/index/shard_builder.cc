@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/address.h"
 #include "core/failure.h"
+#include "core/planned_tokens.h"
 #include "core/status.h"
 #include "core/utf8.h"
 #include "dataset/format/items_of_sample.h"
@@ -427,9 +428,12 @@ absl::StatusOr<SampleLengths> ShardBuilder::Measure(const std::string& shard_pat
     out.chosen_length = sequence->chosen_length;
     // A microbatch must have room for the padding between the sequences of a pair.
     const uint64_t align = out.chosen_length == 0 ? 1 : std::max(1u, job_.microbatch.align);
-    if (AlignedLength(out, align) > limits_.max_llm_length) {
-      sequence = absl::ResourceExhaustedError(absl::StrCat(
-          AlignedLength(out, align), " tokens; limits.max_llm_length is ", limits_.max_llm_length));
+    const PhaseSpec* const llm = job_.phase(Phase::kLlm);
+    const Batching batching = llm == nullptr ? Batching::kPacked : llm->batching;
+    const uint64_t tokens = PlannedTokens(out, align, batching).tokens;
+    if (tokens > limits_.max_llm_length) {
+      sequence = absl::ResourceExhaustedError(
+          absl::StrCat(tokens, " tokens; limits.max_llm_length is ", limits_.max_llm_length));
     }
   }
   if (!sequence.ok()) {

@@ -14,21 +14,23 @@ LEARNING_RATE = 1e-3  # of a small model with random weights; 1e-6 for a pretrai
 
 
 def log_probabilities(logits, microbatch):
-    """Of each document, the sum over its trained tokens. `logits`: [1, tokens, vocabulary]."""
-    labels = torch.as_tensor(microbatch["labels"], device=logits.device)[0, 1:]  # the first of a document is -100
+    """Of each document, the sum over its trained tokens. `logits`: [rows, tokens, vocabulary], one row if packed."""
+    labels = torch.as_tensor(microbatch["labels"], device=logits.device)[:, 1:]  # the first of a document is -100
+    each = -torch.nn.functional.cross_entropy(logits[:, :-1].float().transpose(1, 2), labels, ignore_index=-100, reduction="none")
+    if "cu_seqlens" not in microbatch:
+        return each.sum(1)
     ends = torch.as_tensor(microbatch["cu_seqlens"], device=logits.device)[1:].long()
-    each = -torch.nn.functional.cross_entropy(logits[0, :-1].float(), labels, ignore_index=-100, reduction="none")
-    document = torch.searchsorted(ends, torch.arange(1, len(labels) + 1, device=logits.device), right=True)
-    return torch.zeros(len(ends) + 1, device=logits.device).index_add(0, document, each)[:-1]  # without what follows them
+    document = torch.searchsorted(ends, torch.arange(1, labels.shape[1] + 1, device=logits.device), right=True)
+    return torch.zeros(len(ends) + 1, device=logits.device).index_add(0, document, each[0])[:-1]  # without what follows them
 
 
 def dpo_losses(policy, reference, microbatch, beta=BETA):
     """Of each pair whose text is valid. `policy`, `reference`: log-probabilities of the documents."""
     kinds = torch.as_tensor(evenkeel.pairs(microbatch))
     valid = torch.as_tensor(microbatch["sample_valid"]) != 0
-    chosen = torch.nonzero((kinds == 1) & valid)[:, 0].to(policy.device)
-    gained = policy - reference
-    return -torch.nn.functional.logsigmoid(beta * (gained[chosen] - gained[chosen + 1]))
+    gained = (policy - reference)[:len(kinds)]  # of padding nothing
+    chosen, rejected = (gained[((kinds == kind) & valid).to(gained.device)] for kind in (1, 2))
+    return -torch.nn.functional.logsigmoid(beta * (chosen - rejected))
 
 
 def main(job, checkpoint, steps):

@@ -12,6 +12,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -53,6 +54,12 @@ inline double CleanCost(const Cost& cost, uint32_t length) {
   const double value = cost(static_cast<double>(length));
   const double positive = value > 0 ? value : 0;
   return positive < 1e200 ? positive : 1e200;
+}
+
+// The same of a sample whose first `first` tokens are a sequence of their own, each of which costs by itself; 0: it is one.
+inline double CleanCost(const Cost& cost, uint32_t length, uint32_t first) {
+  if (first == 0) return CleanCost(cost, length);
+  return std::min(CleanCost(cost, first) + CleanCost(cost, length - first), 1e200);
 }
 
 // A home placement that is at most this far above the mean, as a fraction of it, is kept if evening it out would move more

@@ -72,9 +72,9 @@ absl::Status CheckInput(const ContextParallelInput& input) {
     }
   }
   for (size_t s = 0; s < input.sequences.size(); ++s) {
-    if (!IsUsable(input.sequences[s].mask_factor)) {
-      return Bad("sequence ", s, ": mask_factor is ", input.sequences[s].mask_factor,
-                 "; expected a number from 0 to 1e30");
+    const double factor = input.sequences[s].mask_factor;
+    if (!(factor > -1) || !IsUsable(1 + factor)) {
+      return Bad("sequence ", s, ": mask_factor is ", factor, "; expected a number above -1, at most 1e30");
     }
   }
   if (FindAlgorithm(input.algorithm) == nullptr) {

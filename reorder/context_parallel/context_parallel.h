@@ -25,7 +25,8 @@ namespace evenkeel::reorder {
 
 struct ContextParallelSequence {
   uint32_t tokens = 0;
-  double mask_factor = 0;  // DHP's eta: 0 for a causal mask, 1 if all tokens see each other
+  // DHP's eta: 0 for a causal mask, 1 if all tokens see each other; below 0 where it is several documents.
+  double mask_factor = 0;
 };
 
 // Times in any common unit, all at least 0. With S the tokens of a group of d ranks and A the sum of (1 +

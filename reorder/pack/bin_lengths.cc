@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/planned_tokens.h"
 #include "reorder/item_phases.h"
 
 namespace evenkeel::reorder {
@@ -26,7 +27,7 @@ absl::StatusOr<std::vector<PackPhase>> BinLengths(std::span<const PhaseSpec> pha
   for (size_t s = 0; s < lengths.size(); ++s) {
     for (PackPhase& phase : out) {
       if (phase.phase != Phase::kLlm) continue;
-      add(AlignedLength(lengths[s], align), phase.lengths[s]);
+      add(PlannedTokens(lengths[s], align, Batching::kPacked).tokens, phase.lengths[s]);
     }
     for (const SampleItem& item : lengths[s].items) {
       const std::optional<size_t> p = table.Find(item);

@@ -20,7 +20,7 @@ using MicrobatchCosts = std::vector<std::vector<double>>;
 inline std::vector<double> LlmCosts(const Layout& layout, const LlmUnits& llm, uint32_t num_microbatches) {
   BatchCosts costs(*layout.llm, size_t{layout.llm_ranks.size()} * num_microbatches, 1);
   for (size_t s = 0; s < llm.rank.size(); ++s) {
-    costs.Add(size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s], 0, llm.tokens[s]);
+    costs.Add(size_t{llm.rank[s]} * num_microbatches + llm.microbatch[s], 0, llm.tokens[s], llm.ChosenOf(s));
   }
   return costs.Loads();
 }

@@ -20,6 +20,7 @@
 #include "core/mesh.h"
 #include "core/no_index.h"
 #include "core/part_role.h"
+#include "core/planned_tokens.h"
 #include "core/status.h"
 #include "core/steady_time.h"
 #include "core/words.h"
@@ -78,6 +79,10 @@ absl::Status
     Cut(const PartLayout& whole_layout, std::span<const std::byte> whole_part, std::span<std::byte> buffer) {
 #include "examples/core/part_role.h.inc"
   return absl::OkStatus();
+}
+
+void Count(const Job& job, const SampleLengths& lengths) {
+#include "examples/core/planned_tokens.h.inc"
 }
 
 void Open(void (*MakeIndex)()) {

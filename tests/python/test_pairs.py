@@ -86,6 +86,81 @@ def test_pairs_are_trls_tokens_and_stay_together(tmp_path, align, ranks):
     assert sorted(seen) == [(sample, kind) for sample in range(len(CASES)) for kind in (1, 2)]
 
 
+def padded_job(folder, ranks=1, extra="microbatch: {capacity_tokens: 2048, align: 8}\nlimits: {max_llm_length: 512}\n", **options):
+    job = write_job(folder, ranks, llm=", batching: padded", extra=extra, **options)
+    jobs.make_index(job)
+    return job
+
+
+def collated(cases, pad, multiple):
+    """The ids, mask and answers that TRL's DataCollatorForPreference makes, in numpy: chosen rows, then rejected ones."""
+    made = [case[name]["ids"] for name in ("chosen", "rejected") for case in cases]
+    longest = -(-max(map(len, made)) // multiple) * multiple
+    ids = np.array([one + [pad] * (longest - len(one)) for one in made])
+    mask = np.array([[1] * len(one) + [0] * (longest - len(one)) for one in made])
+    answer = np.arange(longest) >= np.array([case["prompt_length"] for case in cases] * 2)[:, None]
+    return {"input_ids": ids, "attention_mask": mask, "completion_mask": mask * answer}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_padded_pairs_are_trls_batches(tmp_path, ranks):
+    write_rows(tmp_path, [case["row"] for case in CASES])
+    seen = []
+    for microbatch in first_step(padded_job(tmp_path, ranks), ranks):
+        if not len(microbatch["sample_ids"]):
+            continue
+        kinds, samples = evenkeel.pairs(microbatch), microbatch["sample_ids"][:, 2].tolist()
+        half = len(samples) // 2
+        assert kinds.tolist() == [1] * half + [2] * half and samples[:half] == samples[half:]
+        assert microbatch["input_ids"].size <= 2048 and "cu_seqlens" not in microbatch
+        cases, pad = [CASES[sample] for sample in samples[:half]], int(microbatch["input_ids"][microbatch["attention_mask"] == 0][0])
+        expected = collated(cases, pad, 8)
+        check_collator(cases, pad, expected)
+        assert (microbatch["input_ids"] == expected["input_ids"]).all()
+        assert (microbatch["attention_mask"] == expected["attention_mask"]).all()
+        said = np.zeros_like(expected["input_ids"])
+        for row, made in zip(said, [case[name] for name in ("chosen", "rejected") for case in cases]):
+            row[:len(made["mask"])] = made["mask"]
+        trained = (said == 1) & (expected["completion_mask"] == 1)
+        assert (microbatch["labels"] == np.where(trained, expected["input_ids"], -100)).all() and trained.any(1).all()
+        assert (microbatch["position_ids"] == np.where(expected["attention_mask"], np.arange(said.shape[1]), 1)).all()
+        assert microbatch["loss_tokens"][0] == trained.sum()
+        seen += samples[:half]
+    assert sorted(seen) == list(range(len(CASES)))
+
+
+def check_collator(cases, pad, expected):
+    """Where TRL is installed its own collator says the same."""
+    try:
+        from trl.trainer.dpo_trainer import DataCollatorForPreference
+    except ImportError:
+        return
+    examples = [{"prompt_ids": case["chosen"]["ids"][:case["prompt_length"]],
+                 **{f"{name}_ids": case[name]["ids"][case["prompt_length"]:] for name in ("chosen", "rejected")}} for case in cases]
+    made = DataCollatorForPreference(pad_token_id=pad, pad_to_multiple_of=8)(examples)
+    assert made.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (made[name].numpy() == value).all(), name
+
+
+def test_padded_rows_of_other_samples_are_with_the_chosen(tmp_path):
+    write_rows(tmp_path, [PAIR, {"messages": [ASK, YES]}, PAIR, {"messages": [ASK, NO]}])
+    [microbatch] = first_step(padded_job(tmp_path, samples=4))
+    kinds, samples = evenkeel.pairs(microbatch), microbatch["sample_ids"][:, 2].tolist()
+    assert sorted(samples[:4]) == [0, 1, 2, 3] and samples[4:] == [one for one in samples[:4] if one % 2 == 0]
+    assert kinds.tolist() == [1 - one % 2 for one in samples[:4]] + [2, 2]
+
+
+def test_a_padded_pair_is_as_long_as_two_of_its_longer(tmp_path):
+    longer = {"role": "assistant", "content": "even " * 40}
+    write_rows(tmp_path, [PAIR, {**PAIR, "chosen": [longer]}])
+    limits = "limits: {max_llm_length: LENGTH}\n"
+    for length, excluded in ((240, 1), (640, 0)):
+        job = write_job(tmp_path, samples=1, llm=", batching: padded", extra=limits.replace("LENGTH", str(length)))
+        done = subprocess.run([jobs.BINARY, "index", "--job", str(job), "--max-excluded", "90%", "--json"], capture_output=True, text=True)
+        assert done.returncode == 0 and ("too long" in done.stdout) == bool(excluded), (length, done.stdout, done.stderr)
+
+
 def test_tables_have_the_pairs_of_rows(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     import pyarrow.parquet
@@ -131,8 +206,6 @@ def test_what_has_no_pairs_says_so(tmp_path):
     job = write_job(tmp_path, batch="{chunk: {length: 8, count: 1}}")
     jobs.make_index(job)
     assert "it is a preference pair; batch.chunk" in refusal(job, "plan", "--step", "0")
-    padded = write_job(tmp_path, samples=4, llm=", batching: padded")
-    assert "preference pair, which the llm takes in packed batches alone" in refusal(padded, "serve", "--listen", "127.0.0.1:0")
 
 
 def test_limits_count_both_sequences(tmp_path):
@@ -153,7 +226,7 @@ def picture(seed):
     return jobs.png(random.Random(seed), damaged=False)
 
 
-def job_with_pictures(tmp_path):
+def job_with_pictures(tmp_path, llm="ranks: 0"):
     look = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Even?"}]}
     with contextlib.closing(jobs.media.Shard(tmp_path / "pairs.tar")) as shard:
         for number in range(4):
@@ -167,7 +240,7 @@ datasets: [{{name: pairs, shards: ["pairs.tar"]}}]
 processor: {{vision: {jobs.GOLDEN}/processor/qwen2-vl, tokenizer: {jobs.GOLDEN}/tokenizer, chat: template, max_pixels: 12544}}
 batch: {{samples: 4}}
 balance: drop_in
-phases: [{{name: llm, ranks: 0}}, {{name: vision, ranks: 0}}]
+phases: [{{name: llm, {llm}}}, {{name: vision, ranks: 0}}]
 """)
     jobs.make_index(job)
     return job
@@ -196,6 +269,22 @@ def test_both_sequences_have_the_prompts_pictures(tmp_path):
         assert len(np.unique(begin[0][2])) < same  # M-RoPE: the grid's columns repeat
 
 
+def test_padded_rows_have_the_prompts_pictures(tmp_path):
+    job = job_with_pictures(tmp_path, "ranks: 0, batching: padded")
+    with jobs.worker(job) as endpoint, jobs.alone(endpoint, rank=0, num_steps=1) as loader:
+        [microbatch] = next(loader).microbatches
+        vision = microbatch.encoders["vision"]
+        grids, pixels = np.array(vision["image_grid_thw"]), np.array(vision["pixel_values"])
+        found = {name: np.array(microbatch[name]) for name in microbatch if name != "encoders"}
+    assert evenkeel.pairs(found).tolist() == [1] * 4 + [2] * 4 and len(grids) == 8
+    assert len({tuple(grid) for grid in grids.tolist()}) > 1, "the pictures differ"
+    rows = np.concatenate([[0], np.cumsum(grids.prod(1))])
+    for i in range(4):
+        assert (grids[i] == grids[i + 4]).all()
+        assert (pixels[rows[i]:rows[i + 1]] == pixels[rows[i + 4]:rows[i + 5]]).all()
+    assert (found["mm_token_type_ids"] != 0).sum(1).tolist() == (grids.prod(1) // 4).tolist()
+
+
 def example():
     path = jobs.ROOT / "examples" / "trainers" / "train_dpo.py"
     spec = importlib.util.spec_from_file_location("train_dpo", path)
@@ -204,11 +293,12 @@ def example():
     return module
 
 
-def test_the_loss_of_a_step_is_that_of_its_pairs_alone(tmp_path):
+@pytest.mark.parametrize("batching", ["packed", "padded"])
+def test_the_loss_of_a_step_is_that_of_its_pairs_alone(tmp_path, batching):
     torch = pytest.importorskip("torch")
     dpo = example()
     write_rows(tmp_path, [case["row"] for case in CASES])
-    job = write_job(tmp_path, extra="microbatch: {capacity_tokens: 512}\nlimits: {max_llm_length: 512}\n")
+    job = write_job(tmp_path, llm=f", batching: {batching}", extra="microbatch: {capacity_tokens: 512}\nlimits: {max_llm_length: 512}\n")
     jobs.make_index(job)
     size, width = jobs.vocabulary(), 16
 
@@ -241,8 +331,10 @@ def test_the_loss_of_a_step_is_that_of_its_pairs_alone(tmp_path):
     found, total = 0, 0.0
     with torch.no_grad():
         for microbatch in first_step(job):
-            arguments = (torch.from_numpy(microbatch["input_ids"]), torch.from_numpy(microbatch["position_ids"][0].reshape(1, -1)),
-                         torch.from_numpy(microbatch["cu_seqlens"]).long())
+            ids = microbatch["input_ids"]
+            bounds = microbatch.get("cu_seqlens", np.array([0, ids.shape[1]]))  # of padded rows one each
+            arguments = (torch.from_numpy(ids), torch.from_numpy(microbatch["position_ids"][0].reshape(ids.shape)),
+                         torch.from_numpy(bounds).long())
             losses = dpo.dpo_losses(dpo.log_probabilities(policy(*arguments), microbatch),
                                     dpo.log_probabilities(reference(*arguments), microbatch), microbatch)
             found, total = found + len(losses), total + losses.sum().item()

@@ -231,14 +231,28 @@ TEST(LlmPart, KeepsBothSequencesOfAPairWithAChangedText) {
   EXPECT_EQ(positions[begin + 8] + 1, positions[begin + 9]);
 }
 
-TEST(LlmPart, RefusesAPairInAPaddedBatch) {
-  Job job = OneRank(1);
+// The texts are no pairs, as ones that the index saw otherwise: both rows of each keep its placeholders.
+TEST(LlmPart, HasTheRejectedRowsOfAPaddedBatchLast) {
+  Job job = OneRank(2);
   job.phases[0].batching = Batching::kPadded;
-  const auto stream = MakeFakeStream(job, {{.text = "abcdef", .chosen = 3}});
-  PartBuilder builder(*stream, nullptr);
-  const auto task = builder.Prepare(PlanOf(*stream, 0), {.phase = Phase::kLlm});
-  EXPECT_TRUE(absl::IsInvalidArgument(task.status())) << task.status();
-  EXPECT_THAT(std::string(task.status().message()), testing::HasSubstr("packed batches alone"));
+  job.microbatch.align = 2;
+  const auto stream = MakeFakeStream(
+      job, {{.text = "abcdef", .items = {{.rows = 4}, {.rows = 8}}, .chosen = 4}, {.text = "xyz"}});
+  const Made made = Make(*stream, PlanOf(*stream, 0), {.phase = Phase::kLlm});
+  ASSERT_TRUE(made.status.ok()) << made.status;
+  const std::vector<int64_t> ids = Ints(made.view, "sample_ids");
+  ASSERT_EQ(ids.size(), 9u);
+  const bool first = ids[2] == 0;  // the pair is placed before the other sample
+  EXPECT_EQ(ids[first ? 2 : 5], 0);
+  EXPECT_EQ(ids[first ? 5 : 2], 1);
+  EXPECT_EQ(ids[8], 0);
+  EXPECT_THAT(Bytes(made.view, "sample_valid"), first ? ElementsAre(0, 1, 0) : ElementsAre(1, 0, 0));
+  const std::vector<uint64_t> shape = made.view.tensor("input_ids")->spec.shape;
+  ASSERT_EQ(shape[0], 3u);
+  const std::vector<int64_t> types = Ints(made.view, "mm_token_type_ids");
+  std::vector<int64_t> media(3, 0);
+  for (size_t i = 0; i < types.size(); ++i) media[i / shape[1]] += types[i];
+  EXPECT_EQ(media, first ? (std::vector<int64_t>{1, 0, 2}) : (std::vector<int64_t>{0, 1, 2}));
 }
 
 TEST(LlmPart, FillsAMicrobatchWithoutSamplesWithAMaskedDummy) {

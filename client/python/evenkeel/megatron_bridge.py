@@ -3,19 +3,25 @@
     config.dataset = evenkeel.megatron_bridge.DatasetProvider(source="job.yaml")
     config.train.micro_batch_size, config.train.global_batch_size = 1, 8 * DATA_PARALLEL    # 8 microbatches a step and rank
     config.model.calculate_per_token_loss, config.ddp.average_in_collective = True, False   # the loss of the whole step
-    config.validation.eval_iters = 0
+    config.validation.eval_iters = 0                        # train.eval_iters of release 0.3
 
-The job has `microbatch: {count_multiple: 8}` and `min_items: 0`. Needs a Megatron-Bridge whose vlm_step reads cu_seqlens_q,
-as it does since June 2026; 0.3.1 on PyPI does not, and cannot import this file. Written from the project's sources, and not
-run on GPUs: docs/trainers.md.
+The job has `microbatch: {count_multiple: 8}` and `min_items: 0`. Pictures need the vlm_step of June 2026, which reads
+cu_seqlens_q. Release 0.3 trains texts, by gpt_step, and needs `restore` to resume. Not run on GPUs: docs/trainers.md.
 """
 
+import os
 from dataclasses import dataclass
 
 import torch
-from megatron.bridge.data import base
-from megatron.bridge.training.utils.visual_inputs import GenericVisualInputs
+from megatron.core import parallel_state
 from megatron.core.num_microbatches_calculator import get_num_microbatches
+
+try:
+    from megatron.bridge.data import base
+    from megatron.bridge.training.utils.visual_inputs import GenericVisualInputs
+except ImportError:
+    from megatron.bridge.training import config as base
+    GenericVisualInputs = None  # release 0.3, whose vlm_step merges the documents of a packed batch
 
 import evenkeel
 from evenkeel import inputs, megatron
@@ -29,23 +35,37 @@ class DatasetProvider(base.DatasetProvider):
     source: str
     """A job file, or endpoints of workers."""
 
-    num_microbatches: int | None = None
-    """Of a step and rank. None: global_batch_size / micro_batch_size / data-parallel ranks, as Megatron calculates it."""
-
-    dataloader_type: str = "external"
-    """Not to be changed: other types put batches together from samples."""
+    num_microbatches: int | None = None  # of a step and rank: as Megatron calculates it, if None
+    dataloader_type: str = "external"  # other types put batches together from samples
+    dataloader_save: str | None = None
+    dataloader_load: str | None = None  # release 0.3: the folder of the checkpoints; later ones have defaults
 
     def build_datasets(self, context):
         if self.dataloader_type != "external":
             raise ValueError(f"evenkeel.megatron_bridge: dataset.dataloader_type is {self.dataloader_type!r}; give 'external': a "
                              "loader's microbatches are whole")
         count = get_num_microbatches() if self.num_microbatches is None else self.num_microbatches
-        return DataIterator(self.make_loader(context), count), None, None
+        self.iterator = DataIterator(self.make_loader(context), count)
+        return self.iterator, None, None
 
     def make_loader(self, context):
         """The loader of this rank. For a job with a mesh replace it by one with topology=evenkeel.topology.from_megatron(),
         fetch="node" or "leader" and whole=True: Bridge reads all fields on every stage."""
-        return evenkeel.Loader(self.source, rank=context.pg_collection.dp.rank())
+        groups = getattr(context, "pg_collection", None)  # release 0.3 gives none
+        return evenkeel.Loader(self.source, rank=groups.dp.rank() if groups else parallel_state.get_data_parallel_rank())
+
+
+def restore(context):
+    """What release 0.3 lacks: the data go on where the checkpoint was saved. With callbacks=CallbackManager():
+    callbacks.register("on_train_start", evenkeel.megatron_bridge.restore). ValueError if the loader's state is not there."""
+    provider, step = context.state.cfg.dataset, context.state.train_state.step
+    rank = parallel_state.get_data_parallel_rank()
+    path = os.path.join(provider.dataloader_load or "", f"iter_{step:07}", f"train_dataloader_dprank{rank:03}.pt")
+    if step > 0 and not os.path.exists(path):
+        raise ValueError(f"evenkeel.megatron_bridge: {path} is missing, the state of the data at step {step}: set dataset's "
+                         "dataloader_save and dataloader_load to the folder of the checkpoints, and resume on the same ranks")
+    if step > 0:
+        provider.iterator.restore_state(torch.load(path)["dataloader_state_dict"])
 
 
 class DataIterator(megatron.DataIterator):
@@ -64,12 +84,16 @@ def batch(step, number):
     labels, fields = inputs.media_fields(step, number)
     packed = megatron.batch(microbatch, labels)
     positions = torch.from_numpy(microbatch["position_ids"])
+    if GenericVisualInputs is None and fields:
+        raise ValueError("evenkeel.megatron_bridge: release 0.3 merges the documents of batches with media: take a later one")
     if fields and "mm_token_type_ids" in microbatch:
         fields["mm_token_type_ids"] = torch.from_numpy(microbatch["mm_token_type_ids"])
     taken = {name: value for name, value in fields.items() if name in GenericVisualInputs.__dataclass_fields__}
     bounds, longest = packed["cu_seqlens"][0], packed["max_seqlen"][0]
+    older = {"cu_seqlens": bounds, "cu_seqlens_argmin": torch.tensor(len(bounds)), "max_seqlen": longest}
     return {"tokens": packed["tokens"], "input_ids": packed["tokens"], "loss_mask": packed["loss_mask"], "attention_mask": None,
             "labels": torch.where(packed["loss_mask"] > 0, packed["labels"], -100),
             "position_ids": positions[1:] if len(positions) == 4 else packed["position_ids"],
             "cu_seqlens_q": bounds, "cu_seqlens_kv": bounds, "max_seqlen_q": longest, "max_seqlen_kv": longest,
-            "total_tokens": packed["tokens"].shape[1], "visual_inputs": GenericVisualInputs(**taken) if taken else None}
+            "total_tokens": packed["tokens"].shape[1], "visual_inputs": GenericVisualInputs(**taken) if taken else None,
+            **(older if GenericVisualInputs is None else {})}

@@ -150,17 +150,25 @@ def columns(microbatch):
 
 def pairs(microbatch):
     """What each document is, as an int8 array: 0 a sample of its own, 1 the chosen sequence of a preference pair, 2 the
-    rejected one, which follows it.
+    rejected one. In packed batches it follows the chosen one; in padded ones all rejected ones are the last rows, in the
+    order of the chosen.
 
     microbatch   a Microbatch, or the plain dict of arrays or tensors that a framework made of one
 
-    The two sequences of a pair are one sample: their rows of `sample_ids` are equal, which those of other neighbours never are.
+    The two sequences of a pair are one sample: their rows of `sample_ids` are equal, which those of other neighbours, and of
+    other rows of a padded batch, never are.
     """
     ids = microbatch["sample_ids"]
     ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     out = np.zeros(len(ids), np.int8)
-    chosen = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
-    out[chosen], out[chosen + 1] = 1, 2
+    if "cu_seqlens" in microbatch:
+        chosen = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
+        rejected = chosen + 1
+    else:
+        rows = {}
+        both = [(rows[one], i) for i, one in enumerate(map(tuple, ids.tolist())) if rows.setdefault(one, i) != i]
+        chosen, rejected = np.array(both, np.int64).reshape(-1, 2).T
+    out[chosen], out[rejected] = 1, 2
     return out
 
 
