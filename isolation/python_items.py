@@ -4,7 +4,7 @@ The worker starts this file with an interpreter (isolation/python_spawner.cc). I
 then forks a process for each order; that process confines itself, and serves one call after another. So a process that
 died is replaced within milliseconds, without importing anything again.
 
-    python python_items.py SPEC        SPEC: {"what": "transformers" or "package.module:Class", "folder": DIR, "media": [NAME]}
+    python python_items.py SPEC        SPEC: {"what": "transformers", TRUSTED or "package.module:Class", "folder": DIR, "media": [NAME]}
 
 Files that it has from the start: 3, a SOCK_SEQPACKET socket of the worker; 4, where the description is written; 5, the
 program of the seccomp filter. Messages are JSON, one in each packet. Items and fields are in files that come with a call.
@@ -45,6 +45,7 @@ EXIT_NO_MEMORY = 86  # isolation/decoder_sandbox.h
 # Numbers of absl::StatusCode.
 OK, INVALID, EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 0, 3, 8, 12, 13, 14
 DTYPES = ("uint8", "int32", "int64", "float32", "bfloat16", "float64")
+TRUSTED = "transformers:trust_remote_code"  # which runs code of the checkpoint's repository, too
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 TEXT_FIELDS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "position_ids"}
 # Sizes of pictures by which the shapes of a processor's outputs are found: flat, tall, small, large, square.
@@ -231,17 +232,36 @@ def checked(field, array, rows):
 # ---- Processors ----
 
 
-class OfTransformers:
-    """The checkpoint's own processor, as AutoProcessor makes it; or its image processor, where there is no more."""
+def code_of(folder):
+    """The classes that the files of a checkpoint's folder name in its own code."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith("_config.json") and name != "config.json":
+            continue
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            named = json.load(file).get("auto_map", {})
+        found += [f"{kind} in {name}: {value}" for kind, value in named.items() if "Processor" in kind or "FeatureExtractor" in kind]
+    return ", ".join(found) or "no file names its class"
 
-    def __init__(self, folder, media):
+
+class OfTransformers:
+    """The checkpoint's own processor, as AutoProcessor makes it; or its image processor, where there is no more. Code in the
+    checkpoint's folder is run only if it is `trusted`."""
+
+    def __init__(self, folder, media, trusted):
         import torch
         import transformers
         torch.set_num_threads(1)
         transformers.logging.set_verbosity_error()
         has_tokenizer = any(os.path.exists(os.path.join(folder, name)) for name in TOKENIZER_FILES)
         auto = transformers.AutoProcessor if has_tokenizer or media == ["audio"] else transformers.AutoImageProcessor
-        self.processor = auto.from_pretrained(folder, local_files_only=True)
+        try:
+            self.processor = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=trusted)
+        except ValueError as error:
+            if trusted or "trust_remote_code" not in str(error):
+                raise
+            raise Refused(f"{folder}: its processor is code of the checkpoint's repository ({code_of(folder)}), which is not run. Read it; if "
+                          f"you trust it, set processor.python to {TRUSTED} in the job") from error
         self.tokenizer = getattr(self.processor, "tokenizer", None)
         self.name = f"{type(self.processor).__module__}:{type(self.processor).__qualname__}"
         self.frames = None  # of the video that is processed: a function of the numbers of frames
@@ -275,7 +295,7 @@ class OfTransformers:
         return frames(chosen), metadata
 
     def feature_rate(self):
-        return self.processor.feature_extractor.sampling_rate
+        return (getattr(self.processor, "feature_extractor", None) or self.processor.audio_processor).sampling_rate
 
     def call(self, medium, value, token):
         """{name: array} of the media's fields, and the ids of what stands for the item in a text."""
@@ -484,8 +504,8 @@ class OfUser:
 
 
 def load(spec):
-    if spec["what"] == "transformers":
-        return OfTransformers(spec["folder"], spec["media"])
+    if spec["what"] in ("transformers", TRUSTED):
+        return OfTransformers(spec["folder"], spec["media"], trusted=spec["what"] == TRUSTED)
     return OfUser(spec["what"], spec["folder"], spec["media"])
 
 

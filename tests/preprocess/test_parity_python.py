@@ -70,7 +70,7 @@ def pictures(folder):
     return out + [(folder / "200.jpg", " turned"), (folder / "201.png", " seen through")]
 
 
-def write_job(folder, checkpoint, media, phase="vision"):
+def write_job(folder, checkpoint, media, phase="vision", python="transformers"):
     shard = Shard(folder / "all.tar")
     for path, caption in media:
         shard.add(path.name, path.read_bytes())
@@ -81,17 +81,21 @@ def write_job(folder, checkpoint, media, phase="vision"):
 seed: 5
 index: index
 datasets: [{{name: all, shards: ["all.tar"]}}]
-processor: {{folder: "{checkpoint}", python: transformers, chat: plain}}
+processor: {{folder: "{checkpoint}", python: "{python}", chat: plain}}
 batch: {{samples: 1}}
 order: {{shuffle: none}}
 phases:
   - {{name: llm, ranks: "0", algorithm: none}}
   - {{name: {phase}, ranks: "0", algorithm: none}}
 """)
-    done = subprocess.run([BINARY, "index", "--job", job, "--json", "--python", sys.executable], capture_output=True, text=True)
+    done = indexed(job)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["samples"] == len(media), done.stdout
     return job
+
+
+def indexed(job):
+    return subprocess.run([BINARY, "index", "--job", job, "--json", "--python", sys.executable], capture_output=True, text=True)
 
 
 def load_image(path):
@@ -130,6 +134,56 @@ def test_items_and_sequences_are_those_of_the_processor(tmp_path, name):
                     assert ours.size == wanted.size and np.array_equal(ours.reshape(-1), wanted.astype(ours.dtype).reshape(-1)), (path, field)
                     compared += 1
                 assert compared >= 1
+
+
+# As the repositories of Kimi-VL, DeepSeek-VL2, Ovis2 and Molmo have it: code of their own, which their files name.
+CODE = """
+from transformers import AutoImageProcessor, CLIPImageProcessor, ProcessorMixin
+
+class OwnImageProcessor(CLIPImageProcessor):
+    pass
+
+class OwnProcessor(ProcessorMixin):
+    def __init__(self, image_processor, tokenizer, **kwargs):
+        self.image_token = "<|own|>"
+        super().__init__(image_processor, tokenizer, **kwargs)
+
+    def __call__(self, images=None, text=None, **kwargs):
+        kwargs.pop("add_special_tokens", None)
+        pixels = self.image_processor(images, return_tensors="pt")
+        text = [one.replace(self.image_token, self.image_token * 4) for one in text]
+        return {**self.tokenizer(text, add_special_tokens=False, return_tensors="pt"), **pixels}
+"""
+
+
+def own_checkpoint(folder):
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"), eos_token="<|endoftext|>",
+                                                 pad_token="<|endoftext|>", extra_special_tokens={"own_token": "<|own|>"})
+    words.save_pretrained(folder)
+    (folder / "processing_own.py").write_text(CODE)
+    (folder / "preprocessor_config.json").write_text(json.dumps(
+        {"image_processor_type": "OwnImageProcessor", "processor_class": "OwnProcessor", "size": {"shortest_edge": 28}, "crop_size": 28,
+         "auto_map": {"AutoProcessor": "processing_own.OwnProcessor", "AutoImageProcessor": "processing_own.OwnImageProcessor"}}))
+    (folder / "config.json").write_text("{}")
+
+
+def test_code_of_a_repository_runs_only_where_the_job_trusts_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))  # where transformers copies the code to
+    own_checkpoint(tmp_path / "checkpoint")
+    media = pictures(tmp_path)[:3]
+    trusting = write_job(tmp_path, tmp_path / "checkpoint", media, python="transformers:trust_remote_code")
+    trusted = trusting.read_text()
+    job = tmp_path / "plain.yaml"
+    job.write_text(trusted.replace(":trust_remote_code", ""))
+    done = indexed(job)
+    assert done.returncode != 0
+    assert "is code of the checkpoint's repository (AutoProcessor in preprocessor_config.json: processing_own.OwnProcessor" in done.stderr
+    assert "set processor.python to transformers:trust_remote_code" in done.stderr
+    with jobs.worker(trusting, "--python", sys.executable, "--threads", "1") as endpoint:
+        with evenkeel.Loader(endpoint, rank=0, num_steps=len(media)) as loader:
+            for (path, _), step in zip(media, loader):
+                theirs = transformers.CLIPImageProcessor(size={"shortest_edge": 28}, crop_size=28)(load_image(path), return_tensors="pt")
+                assert np.array_equal(np.asarray(step.encoders["vision"]["pixel_values"]), np.asarray(theirs["pixel_values"])), path
 
 
 def test_sound_is_that_of_the_processor(tmp_path):
