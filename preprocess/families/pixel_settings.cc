@@ -230,6 +230,7 @@ void IgnoreImageProcessor(ConfigFile& config) {
                 "default_to_square",
                 "disable_grouping",
                 "input_data_format",
+                "pad_size",
                 "_valid_processor_keys"});
 }
 

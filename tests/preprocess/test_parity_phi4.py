@@ -54,7 +54,8 @@ def processor_in(folder, values=None):
     if RELEASE == 5:
         processor.save_pretrained(folder)
     else:
-        merged = {**pictures.to_dict(), **{key: value for key, value in speech.to_dict().items() if key != "mel_filters"}}
+        merged = {**json.loads(pictures.to_json_string()), **json.loads(speech.to_json_string())}
+        merged.pop("mel_filters", None)
         (folder / "preprocessor_config.json").write_text(json.dumps(merged))
     return processor
 
