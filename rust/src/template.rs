@@ -5,6 +5,7 @@
 //! that a template has a budget for them as it has for instructions.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::ptr;
@@ -328,10 +329,12 @@ fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(undefined("an item"));
     }
-    if let (Some(text), Ok(at)) = (value.as_str(), i64::try_from(key.clone())) {
-        let place = if at < 0 { text.chars().count() as i64 + at } else { at };
-        let found = usize::try_from(place).ok().and_then(|place| text.chars().nth(place));
-        return Ok(found.map_or(Value::UNDEFINED, |c| Value::from(c.to_string())));
+    if let Some(text) = value.as_str() {
+        if let Ok(at) = i64::try_from(key.clone()) {
+            let place = if at < 0 { text.chars().count() as i64 + at } else { at };
+            let found = usize::try_from(place).ok().and_then(|place| text.chars().nth(place));
+            return Ok(found.map_or(Value::UNDEFINED, |c| Value::from(c.to_string())));
+        }
     }
     if value.is_none() {
         return Ok(Value::UNDEFINED);
@@ -397,7 +400,10 @@ fn length(value: &Value) -> Result<usize, Error> {
 }
 
 fn trim(value: &Value, chars: Option<String>) -> Result<Value, Error> {
-    charged(python::strip_both(&str_of(value), chars.as_deref()))
+    match value.as_str() {
+        Some(text) => charged(python::strip_both(text, chars.as_deref())),
+        None => charged(python::strip_both(&str_of(value), chars.as_deref())),
+    }
 }
 
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
@@ -736,22 +742,55 @@ fn adapted(source: &str) -> (String, bool) {
     (out, found)
 }
 
+/// The numbers under which a rendering keeps the filters that it has looked up. Those that the compiler has not given away
+/// are for ours.
+struct Numbers {
+    next: u8,
+    of: HashMap<&'static str, u8>,
+}
+
+impl Numbers {
+    /// As many as the library keeps (MAX_LOCALS); a filter without one is looked up whenever it is applied.
+    const KEPT: u8 = 50;
+    const NONE: u8 = u8::MAX;
+
+    fn after(instructions: &Instructions<'static>) -> Numbers {
+        let used = (0..instructions.len() as u32).filter_map(|i| match instructions.get(i) {
+            Some(Instruction::ApplyFilter(_, _, number)) if *number != Numbers::NONE => Some(number + 1),
+            _ => None,
+        });
+        Numbers { next: used.max().unwrap_or(0), of: HashMap::new() }
+    }
+
+    fn give(&mut self, name: &'static str) -> u8 {
+        if let Some(number) = self.of.get(name) {
+            return *number;
+        }
+        if self.next >= Numbers::KEPT {
+            return Numbers::NONE;
+        }
+        self.of.insert(name, self.next);
+        self.next += 1;
+        self.next - 1
+    }
+}
+
 /// Replaces the operators and method calls whose results are not Python's.
 fn correct(instructions: &mut Instructions<'static>, environment: &Environment<'static>) -> Result<(), String> {
-    const NOT_KEPT: u8 = u8::MAX;
     let state = environment.empty_state();
     let unknown = |error: Error| matches!(error.kind(), ErrorKind::UnknownFilter | ErrorKind::UnknownTest);
-    let filter = |name| Instruction::ApplyFilter(name, Some(2), NOT_KEPT);
+    let mut numbers = Numbers::after(instructions);
+    let mut filter = |name, count| Instruction::ApplyFilter(name, count, numbers.give(name));
     for i in 0..instructions.len() as u32 {
         let Some(instruction) = instructions.get_mut(i) else { break };
         let new = match instruction {
-            Instruction::StringConcat => filter("__concat"),
-            Instruction::Add => filter("__add"),
-            Instruction::Mul => filter("__multiply"),
-            Instruction::Rem => filter("__remainder"),
-            Instruction::GetItem => filter("__item"),
-            Instruction::In => filter("__contains"),
-            Instruction::Slice => Instruction::ApplyFilter("__slice", Some(4), NOT_KEPT),
+            Instruction::StringConcat => filter("__concat", Some(2)),
+            Instruction::Add => filter("__add", Some(2)),
+            Instruction::Mul => filter("__multiply", Some(2)),
+            Instruction::Rem => filter("__remainder", Some(2)),
+            Instruction::GetItem => filter("__item", Some(2)),
+            Instruction::In => filter("__contains", Some(2)),
+            Instruction::Slice => filter("__slice", Some(4)),
             Instruction::ApplyFilter(name, ..) if state.apply_filter(name, &[]).is_err_and(unknown) => {
                 return Err(format!("the template uses a filter '{name}', which there is not"));
             }
@@ -762,7 +801,7 @@ fn correct(instructions: &mut Instructions<'static>, environment: &Environment<'
                 return Err(format!("the template sets the attribute '{name}': names may not begin with '_'"));
             }
             Instruction::CallMethod(name, count) => match METHODS.iter().position(|method| method == name) {
-                Some(at) => Instruction::ApplyFilter(METHOD_FILTERS[at], *count, NOT_KEPT),
+                Some(at) => filter(METHOD_FILTERS[at], *count),
                 None => continue,
             },
             _ => continue,
@@ -770,6 +809,56 @@ fn correct(instructions: &mut Instructions<'static>, environment: &Environment<'
         *instruction = new;
     }
     Ok(())
+}
+
+/// Variables that no instruction stores.
+const OF_THE_LIBRARY: [&str; 4] = ["loop", "caller", "self", "super"];
+
+/// Where a macro is declared, which is once a rendering, it takes the values of all variables that its body names: many
+/// times as much work as a short chat. Those that cannot be there are not looked for: which neither are `given` nor are
+/// stored by the code around the macro. (What another macro stores is its own.) The work counts as before.
+fn drop_captures(instructions: &mut Instructions<'static>, given: &HashSet<&str>) {
+    // A body lies between a jump over it and the jump's target; body 0 is the template.
+    let count = instructions.len() as u32;
+    let mut ends = HashMap::new();
+    for i in 0..count {
+        let Some(Instruction::BuildMacro(_, begin, _)) = instructions.get(i) else { continue };
+        if let Some(Instruction::Jump(end)) = begin.checked_sub(1).and_then(|jump| instructions.get(jump)) {
+            ends.insert(*begin, *end);
+        }
+    }
+    let mut around = vec![0usize];
+    let mut open = vec![(0usize, count)];
+    let mut body_of = Vec::with_capacity(count as usize);
+    let mut stored = HashSet::new();
+    for i in 0..count {
+        while open.len() > 1 && open[open.len() - 1].1 <= i {
+            open.pop();
+        }
+        if let Some(end) = ends.get(&i) {
+            around.push(open[open.len() - 1].0);
+            open.push((around.len() - 1, *end));
+        }
+        let body = open[open.len() - 1].0;
+        body_of.push(body);
+        if let Some(Instruction::StoreLocal(name)) = instructions.get(i) {
+            stored.insert((*name, body));
+        }
+    }
+    for i in 0..count {
+        let Some(Instruction::Enclose(name)) = instructions.get(i) else { continue };
+        let mut body = body_of[i as usize];
+        let mut found = given.contains(name) || OF_THE_LIBRARY.contains(name) || stored.contains(&(*name, body));
+        while !found && body != 0 {
+            body = around[body];
+            found = stored.contains(&(*name, body));
+        }
+        if !found {
+            if let Some(instruction) = instructions.get_mut(i) {
+                *instruction = Instruction::Jump(i + 1);
+            }
+        }
+    }
 }
 
 /// The names under which METHODS are filters, in the same order.
@@ -861,6 +950,10 @@ unsafe fn load(
     let mut compiled =
         CompiledTemplate::new("chat_template", borrowed, &config).map_err(|error| explained(&error).1)?;
     correct(&mut compiled.instructions, &environment)?;
+    if compiled.blocks.is_empty() {
+        let names = variables.iter().filter_map(|(name, _)| name.as_str());
+        drop_captures(&mut compiled.instructions, &names.chain(GIVEN).collect());
+    }
     for block in compiled.blocks.values_mut() {
         correct(block, &environment)?;
     }
@@ -950,6 +1043,9 @@ pub unsafe extern "C" fn evenkeel_chat_free(chat: *mut EvenkeelChat) {
     free(chat)
 }
 
+/// What a rendering gives to the template besides the variables that it was loaded with.
+const GIVEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
 /// Positions in characters, ascending or not, as bytes of `text`.
 fn bytes_of_chars(text: &str, chars: &[(u64, u64)]) -> Vec<u64> {
     if text.is_ascii() {
@@ -966,12 +1062,8 @@ fn render(loaded: &EvenkeelTemplate, chat: &EvenkeelChat, num_messages: usize, p
             Run { bytes_left: loaded.limits.max_string_bytes, output_left: loaded.limits.max_output_bytes, ..Run::default() };
     });
     let messages: Vec<Value> = chat.messages.iter().take(num_messages).cloned().collect();
-    let given = [
-        (Value::from("messages"), Value::from(messages)),
-        (Value::from("tools"), chat.tools.clone()),
-        (Value::from("documents"), chat.documents.clone()),
-        (Value::from("add_generation_prompt"), Value::from(prompt)),
-    ];
+    let given = [Value::from(messages), chat.tools.clone(), chat.documents.clone(), Value::from(prompt)];
+    let given = GIVEN.into_iter().map(Value::from).zip(given);
     let root = Value::from_iter(loaded.variables.iter().cloned().chain(given));
     let mut writer = Writer { text: Vec::with_capacity(loaded.compiled.buffer_size_hint) };
     let start = Value::from_object(Start { loaded, root });

@@ -92,6 +92,35 @@ TEST(ChatTemplate, TellsATokenFromALetterOfThePrivatePlane) {
   EXPECT_TRUE(absl::IsInvalidArgument(both.status())) << both.status();
 }
 
+// A macro takes variables of the code around it, which are looked for where it is declared, and none of other macros.
+TEST(ChatTemplate, MacrosTakeTheVariablesAroundThem) {
+  const ChatTemplateSettings settings{.variables = R"({"bos_token": "<s>"})"};
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ m() }}", "1"},
+      {"{% set x = 1 %}{% macro m() %}{% set x = x + 1 %}{{ x }}{% endmacro %}{{ m() }}{{ x }}", "21"},
+      {"{% macro a() %}{% set x = 5 %}{{ x }}{% endmacro %}{% macro b() %}[{{ x }}]{% endmacro %}{{ a() }}{{ "
+       "b() }}",
+       "5[]"},
+      {"{% macro a() %}{% set x = 5 %}{% macro b() %}{{ x }}{{ y }}{% endmacro %}{{ b() }}{% endmacro %}"
+       "{% set y = 7 %}{{ a() }}",
+       "57"},
+      {"{% macro a(n) %}{{ n }}{% if n > 0 %}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(2) }}", "210"},
+      {"{% macro a() %}{{ bos_token }}{{ messages[0].content }}{{ messages | length }}{% endmacro %}{{ a() "
+       "}}",
+       "<s>?1"},
+      {"{% macro a() %}{{ caller() }}{% endmacro %}{% for m in messages %}{% set x = m.role %}"
+       "{% call a() %}{{ x }}{{ loop.index }}{% endcall %}{% endfor %}",
+       "user1"},
+      {"{% macro a() %}{% for i in range(2) %}{{ i }}{{ x is defined }}{% endfor %}{% endmacro %}{{ a() }}",
+       "0False1False"},
+  };
+  for (const auto& [source, expected] : cases) {
+    const auto got = Rendered(source, kOneTurn, settings);
+    ASSERT_TRUE(got.ok()) << source << ": " << got.status();
+    EXPECT_EQ(got->text, expected) << source;
+  }
+}
+
 TEST(ChatTemplate, NeedsADateOfTheJobForTheDate) {
   const auto got = Rendered("{{ strftime_now('%Y') }}", kOneTurn);
   EXPECT_TRUE(absl::IsFailedPrecondition(got.status())) << got.status();
