@@ -32,10 +32,15 @@ TEST(Lengths, OfDecodedItemsAreThoseOfTheirHeaders) {
     const ProcessorSpec spec = VisionSpec(name, "aten_u8");
     auto family = LoadVisionFamily(spec.vision, spec, Limits{});
     if (!family.ok()) continue;  // clips alone
+    int made = 0;
     for (const char* picture : {"dot", "high", "scene", "square", "wide"}) {
       Item item = Make(spec, Medium::kImage, std::string("pictures/") + picture + ".png");
-      EXPECT_TRUE(item.status.ok()) << name << " " << picture << " " << item.status;
+      made += item.status.ok();
+      // A family may refuse a shape, by the header alone.
+      EXPECT_TRUE(item.status.ok() || (absl::IsInvalidArgument(item.status) && item.fields.empty()))
+          << name << " " << picture << " " << item.status;
     }
+    EXPECT_GE(made, 3) << name;
     ++pictures;
     if ((*family)->fields(Medium::kVideo).empty()) continue;
     Item item = Make(spec, Medium::kVideo, "video/vp9.webm");
