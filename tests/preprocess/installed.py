@@ -9,7 +9,7 @@ from command import BINARY, ROOT, SHARED
 PIL = pytest.importorskip("PIL")
 Image = pytest.importorskip("PIL.Image")
 transformers = pytest.importorskip("transformers", minversion="4.57")
-pytest.importorskip("torch", minversion="2.0")
+torch = pytest.importorskip("torch", minversion="2.0")
 pytest.importorskip("torchvision")
 
 RELEASE = int(transformers.__version__.split(".")[0])
@@ -30,6 +30,15 @@ def image_processor(model, name, resampler):
     else:
         module, suffix = (model, "") if resampler == "aten_u8" else (f"pil_{model}", "Pil")
     return getattr(importlib.import_module(f"transformers.models.{model}.image_processing_{module}"), name + suffix)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads():
+    """A torch of one thread interpolates by other instructions, which round otherwise than those of two and more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def in_patches(values, side):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from command import SHARED, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, image_processor, media, needed, transformers
+from installed import GOLDEN, RELEASE, Image, image_processor, media, needed, threads, transformers  # threads: a fixture  # noqa: F401
 from frames import decoded, expected  # after `installed`, which skips where there is no transformers
 from test_parity_recent import FAMILIES, PICTURE, PROGRAM, SIZES, TOKENIZER, draw_text, made
 from test_parity_video import ATEN, drawn
@@ -33,16 +33,6 @@ MOLMO = {
     "cubic": ({"resample": 3, "max_crops": 12, "overlap_margins": [0, 4], "image_mean": [0.4] * 3}, {**SCALED, "pooling_size": [2, 2]},
               {"use_single_crop_col_tokens": False, "use_single_crop_start_token": False, "video_use_col_tokens": True}),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def threads():
-    """A torch of one thread interpolates by other instructions, which round otherwise than those of two and more."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def photos():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from command import BINARY, SHARED, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, needed, transformers
+from installed import GOLDEN, RELEASE, Image, needed, threads, transformers  # threads: a fixture  # noqa: F401
 
 TOKENIZER = GOLDEN.parent / "tokenizer"
 PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
