@@ -70,21 +70,19 @@ void AddByTime(std::span<const double> times, uint32_t grid_rows, uint32_t audio
 absl::Status InterleaveAudio(const AudioInVideo& rule, const VisionGrid& grid, uint32_t grid_rows,
                              double grid_seconds, uint32_t audio_rows, std::vector<PlaceholderRun>& runs) {
   std::vector<double> times(grid.t);
-  // The model computes times again, in single precision, and truncates them: `get_rope_index`.
-  std::vector<double> of_model(grid.t);
-  const auto seconds = static_cast<float>(grid_seconds),
-             per_second = static_cast<float>(rule.positions_per_second);
-  for (uint32_t t = 0; t < grid.t; ++t) {
-    times[t] = t * grid_seconds * rule.positions_per_second;
-    of_model[t] = static_cast<double>(static_cast<int64_t>(static_cast<float>(t) * seconds * per_second));
-  }
+  for (uint32_t t = 0; t < grid.t; ++t) times[t] = t * grid_seconds * rule.positions_per_second;
   Runs out(grid, runs);
   if (rule.chunk_positions == 0) {
     AddByTime(times, grid_rows, audio_rows, out);
     return absl::OkStatus();
   }
   const std::vector<uint64_t> video = VideoChunks(times, grid_rows, rule.chunk_positions);
-  if (video != VideoChunks(of_model, grid_rows, rule.chunk_positions)) {
+  // The model computes times again, in single precision, and truncates them: `get_rope_index`.
+  const auto seconds = static_cast<float>(grid_seconds),
+             per_second = static_cast<float>(rule.positions_per_second);
+  for (uint32_t t = 0; t < grid.t; ++t)
+    times[t] = static_cast<double>(static_cast<int64_t>(static_cast<float>(t) * seconds * per_second));
+  if (video != VideoChunks(times, grid_rows, rule.chunk_positions)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a video of ", grid.t, " grids, ", grid_seconds,
         " seconds apart: rounding puts a grid into one chunk for the model's positions, and into "

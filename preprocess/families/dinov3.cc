@@ -4,7 +4,6 @@
 // them for torchvision alone. The values are not those of any byte, so they travel as f32 also where the job's wire form
 // is u8.
 #include <array>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -62,7 +61,7 @@ class Dinov3 final : public MediaFamily {
     EVENKEEL_RETURN_IF_ERROR(
         DecodePicture(request.suffix, request.bytes, limits_, pixels_.picture, header, {&whole, 1}));
     if (pixels_.normalized) Normalise(values);
-    Write(values, field_bytes[0]);
+    WriteFloats(values, fields_.front().dtype, field_bytes[0]);
     return absl::OkStatus();
   }
 
@@ -84,17 +83,6 @@ class Dinov3 final : public MediaFamily {
     for (size_t c = 0; c < 3; ++c) {
       const auto mean = static_cast<float>(pixels_.mean[c]), std = static_cast<float>(pixels_.std[c]);
       for (size_t i = c * plane; i < (c + 1) * plane; ++i) values[i] = (values[i] - mean) / std;
-    }
-  }
-
-  void Write(const std::vector<float>& values, std::span<std::byte> out) const {
-    if (fields_.front().dtype == DType::kF32) {
-      std::memcpy(out.data(), values.data(), out.size());
-      return;
-    }
-    for (size_t i = 0; i < values.size(); ++i) {
-      const uint16_t rounded = ToBf16(values[i]);
-      std::memcpy(out.data() + i * sizeof(rounded), &rounded, sizeof(rounded));
     }
   }
 

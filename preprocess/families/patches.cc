@@ -69,6 +69,17 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+void WriteFloats(std::span<const float> values, DType dtype, std::span<std::byte> out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out.data(), values.data(), out.size());
+    return;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t rounded = ToBf16(values[i]);
+    std::memcpy(out.data() + i * sizeof(rounded), &rounded, sizeof(rounded));
+  }
+}
+
 PatchWriter::PatchWriter(const PatchShape& shape, uint32_t width, Wire wire, uint32_t frames_on_wire,
                          Part part, const std::vector<float>& table, std::span<std::byte> out)
     : shape_(shape),

@@ -35,6 +35,8 @@ std::vector<float> NormalizationTable(double rescale, const std::array<double, 3
                                       const std::array<double, 3>& std);
 
 uint16_t ToBf16(float value);
+// Copies values that no table of bytes has to a field of kF32 or kBf16, which has room for exactly these.
+void WriteFloats(std::span<const float> values, DType dtype, std::span<std::byte> out);
 
 // Writes the rows of one frame, as they arrive, to their places among the patches of the frame's group of
 // `shape.frames`; sides are multiples of patch * merge. A u8 wire may carry fewer frames of a group. The

@@ -133,7 +133,7 @@ class Phi4Pictures final : public MediaFamily {
       EVENKEEL_RETURN_IF_ERROR(
           DecodePicture(request.suffix, request.bytes, limits_, pixels_.picture, header, {&target, 1}));
     }
-    WriteWhole(whole, field_bytes[0].first(tile_bytes));
+    WriteFloats(whole, fields_.front().dtype, field_bytes[0].first(tile_bytes));
     return absl::OkStatus();
   }
 
@@ -200,17 +200,6 @@ class Phi4Pictures final : public MediaFamily {
       for (uint32_t y = top; y < top + side; ++y) {
         for (uint32_t x = left; x < left + side; ++x) mask[place++] = y < rows && x < columns ? 1 : 0;
       }
-    }
-  }
-
-  void WriteWhole(const std::vector<float>& values, std::span<std::byte> out) const {
-    if (fields_.front().dtype == DType::kF32) {
-      std::memcpy(out.data(), values.data(), out.size());
-      return;
-    }
-    for (size_t i = 0; i < values.size(); ++i) {
-      const uint16_t rounded = ToBf16(values[i]);
-      std::memcpy(out.data() + i * sizeof(rounded), &rounded, sizeof(rounded));
     }
   }
 

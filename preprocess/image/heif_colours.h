@@ -31,7 +31,7 @@ struct CodedPlanes {
   bool half_width = false, half_height = false;  // of Cb and Cr
   std::array<CodedPlane, 3> yuv;
   CodedColours colours;
-  CodedPlane alpha;  // of the same size and depth; no `first`: there is none
+  CodedPlane alpha;  // of the same size and depth; without `first` the picture has no alpha
   bool alpha_full_range = true;
 };
 
@@ -40,7 +40,7 @@ class HeifRows {
   // Unimplemented: a matrix that the library does not convert, or a combination that it treats otherwise.
   static absl::StatusOr<HeifRows> Make(const CodedPlanes& planes, HeifCodec codec);
 
-  // `rgba`: 4 * width bytes; alpha is 255 where there is none.
+  // `rgba`: 4 * width bytes; alpha is 255 in pictures without alpha.
   void ToRgba(uint32_t y, uint8_t* rgba);
 
   // How Y, Cb and Cr become colours.

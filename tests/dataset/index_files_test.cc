@@ -130,6 +130,23 @@ TEST(Columns, SurviveEveryMutationOfTheirContent) {
   }
 }
 
+// Expects the first row to be read as it was written; the totals of the file.
+LengthsTotals ExpectFirstRow(const LengthsWriter& lengths, const SampleLengths& expected) {
+  LengthsTotals totals;
+  MemorySource source;
+  source.objects["f"] = lengths.Finish({}, &totals);
+  PageCache cache(1 << 20);
+  const auto reader = LengthsReader::Open(source, cache, "f");
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return totals;
+  const auto row = reader->Read(0);
+  EXPECT_TRUE(row.ok()) << row.status();
+  if (row.ok()) {
+    EXPECT_EQ(*row, expected);
+  }
+  return totals;
+}
+
 TEST(Columns, KeepFurtherTowersOfAnItemWithoutAColumnForThem) {
   const SampleLengths towers{7,
                              3,
@@ -142,16 +159,7 @@ TEST(Columns, KeepFurtherTowersOfAnItemWithoutAColumnForThem) {
                               {Medium::kImage, {5, 1, 5}, 2}}};
   LengthsWriter lengths;
   ASSERT_TRUE(lengths.Add(0, towers).ok());
-  LengthsTotals totals;
-  MemorySource source;
-  source.objects["f"] = lengths.Finish({}, &totals);
-  EXPECT_EQ(totals.items, 7u);
-  PageCache cache(1 << 20);
-  const auto reader = LengthsReader::Open(source, cache, "f");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto row = reader->Read(0);
-  ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_EQ(*row, towers);
+  EXPECT_EQ(ExpectFirstRow(lengths, towers).items, 7u);
 }
 
 TEST(Columns, KeepTargetsApartFromItemsOfEncoders) {
@@ -164,15 +172,7 @@ TEST(Columns, KeepTargetsApartFromItemsOfEncoders) {
                               {Medium::kImage, {4, 4, 1}}}};
   LengthsWriter lengths;
   ASSERT_TRUE(lengths.Add(0, sample).ok());
-  LengthsTotals totals;
-  MemorySource source;
-  source.objects["f"] = lengths.Finish({}, &totals);
-  PageCache cache(1 << 20);
-  const auto reader = LengthsReader::Open(source, cache, "f");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto row = reader->Read(0);
-  ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_EQ(*row, sample);
+  ExpectFirstRow(lengths, sample);
 }
 
 TEST(Columns, KeepTheAudioOfVideosApartFromClips) {
@@ -187,15 +187,7 @@ TEST(Columns, KeepTheAudioOfVideosApartFromClips) {
   ASSERT_TRUE(lengths.Add(0, sample).ok());
   EXPECT_FALSE(lengths.Add(1, {9, 3, {{Medium::kAudio, {1, 1u << 31, 1}}}}).ok())
       << "it would read as one of a video";
-  LengthsTotals totals;
-  MemorySource source;
-  source.objects["f"] = lengths.Finish({}, &totals);
-  PageCache cache(1 << 20);
-  const auto reader = LengthsReader::Open(source, cache, "f");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto row = reader->Read(0);
-  ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_EQ(*row, sample);
+  ExpectFirstRow(lengths, sample);
 }
 
 TEST(Columns, KeepTheLengthOfAPairsChosenSequence) {

@@ -1,7 +1,7 @@
 """Molmo 2, DeepSeek-OCR 2 and the videos of MiniCPM-V 4.6 against the processors of the installed `transformers`: pictures,
 frames, numbers and whole texts. Release 4 has none of them.
 
-The pictures are of odd sizes, and the photos beside the tree; every EVENKEEL_PARITY_EVERY-th of them (19), 1 for all."""
+The pictures are of odd sizes, and the photos next to the tree; every EVENKEEL_PARITY_EVERY-th of them (19), 1 for all."""
 
 import dataclasses
 import json
@@ -100,7 +100,7 @@ def test_several_molmo_pictures_are_each_as_alone(tmp_path):
     assert molmo_differs(tmp_path, tmp_path / "folder", processor, [scene(tmp_path, *size) for size in SIZES[4:10]]) == 0
 
 
-@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos beside the tree")
+@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos next to the tree")
 @pytest.mark.parametrize("name", ["published", "small"])
 def test_molmo_photos_are_those_of_the_processor(tmp_path, name):
     processor = molmo(name, tmp_path / "folder")
@@ -252,7 +252,7 @@ def test_ocr2_pictures_are_those_of_the_processor(tmp_path, name, resampler):
     assert ocr2_differs(tmp_path, tmp_path / "folder", processor, [scene(tmp_path, *size) for size in SIZES[4:10]], resampler) == 0
 
 
-@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos beside the tree")
+@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos next to the tree")
 @pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
 @pytest.mark.parametrize("name", OCR2)
 def test_ocr2_photos_are_those_of_the_processor(tmp_path, name, resampler):

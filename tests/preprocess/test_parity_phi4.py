@@ -99,7 +99,7 @@ def test_several_pictures_of_a_call_are_each_as_alone(tmp_path):
     assert differing(tmp_path, tmp_path / "folder", processor, [scene(tmp_path, *size) for size in SIZES[:7]]) == 0
 
 
-@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos beside the tree")
+@pytest.mark.skipif(not (SHARED / "media/photos").exists(), reason="no photos next to the tree")
 @pytest.mark.parametrize("name", ["published", "small"])
 def test_photos_are_those_of_the_processor(tmp_path, name):
     processor = processor_in(tmp_path / "folder", VALUES[name])

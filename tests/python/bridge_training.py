@@ -32,7 +32,7 @@ def cpu_config(example, attention, *arguments):
     model.transformer_layer_spec = layer
     model.gradient_accumulation_fusion = model.bias_dropout_fusion = model.apply_rope_fusion = False
     model.masked_softmax_fusion = model.cross_entropy_loss_fusion = model.persist_layer_norm = False
-    config.checkpoint.load_rng = False  # there is none of a GPU
+    config.checkpoint.load_rng = False  # the random state of a GPU, which this machine does not have
     config.dist = example.config.DistributedInitConfig(distributed_backend="gloo", disable_jit_fuser=True)
     return config
 
