@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "preprocess/audio/frame_powers.h"
 #include "preprocess/audio/mel_spectrum.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/speech_encoder.h"
@@ -109,25 +110,14 @@ class GraniteSpeech final : public SpeechEncoder {
     const size_t num_mels = settings_.num_mels, frames = samples.size() / kHop + 1;
     static thread_local ScratchBytes memory;
     const std::span<double> values = memory.GetAs<double>(frames * num_mels);
-    std::array<FramePair, kPoints> frame = {};
-    std::vector<FramePair> powers(num_mels);
-    bool finite = true;
-    for (size_t begin = 0; begin < frames; begin += 2) {
-      const size_t second = std::min(begin + 1, frames - 1);
-      for (uint32_t i = 0; i < kWindow; ++i) {
-        frame[(kPoints - kWindow) / 2 + i] =
-            FramePair{double{SampleOf(samples, begin, i)}, double{SampleOf(samples, second, i)}} * window_[i];
-      }
-      spectrum_.Powers(frame, powers);
-      for (size_t l = 0; l < 2 && begin + l < frames; ++l) {
-        for (size_t mel = 0; mel < num_mels; ++mel) {
-          const double power = powers[mel][l];
-          finite &= std::isfinite(power);
-          values[(begin + l) * num_mels + mel] =
-              std::isfinite(power) ? ExactLog10(std::max(power, kFloor)) : 0;
-        }
-      }
-    }
+    const FrameWindow window{.frames = frames, .begin = (kPoints - kWindow) / 2, .length = kWindow};
+    const auto sample = [&](size_t frame, uint32_t i) {
+      return double{SampleOf(samples, frame, i)} * window_[i];
+    };
+    const auto take = [&](size_t frame, size_t mel, double power) {
+      values[frame * num_mels + mel] = ExactLog10(std::max(power, kFloor));
+    };
+    const bool finite = ForEachPower(spectrum_, window, sample, take);
     const double least = *std::max_element(values.begin(), values.end()) - kRange;
     for (size_t i = 0; i < out.size(); ++i) {
       out[i] = static_cast<float>(std::max(values[i], least) / 4 + 1);

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "core/status.h"
+#include "preprocess/audio/frame_powers.h"
 #include "preprocess/audio/mel_spectrum.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/speech_encoder.h"
@@ -61,25 +61,14 @@ class Parakeet final : public SpeechEncoder {
     const size_t num_mels = settings_.num_mels, frames = out.size() / num_mels;
     static thread_local ScratchBytes memory;
     const std::span<double> by_mel = memory.GetAs<double>(out.size());
-    std::array<FramePair, kPoints> frame = {};
-    std::vector<FramePair> powers(num_mels);
-    bool finite = true;
-    for (size_t begin = 0; begin < frames; begin += 2) {
-      const int64_t first = static_cast<int64_t>(begin * kHop) - kWindow / 2;
-      for (uint32_t i = 0; i < kWindow; ++i) {
-        frame[(kPoints - kWindow) / 2 + i] =
-            FramePair{double{Emphasised(samples, first + i)}, double{Emphasised(samples, first + kHop + i)}} *
-            window_[i];
-      }
-      spectrum_.Powers(frame, powers);
-      for (size_t l = 0; l < 2 && begin + l < frames; ++l) {
-        for (size_t mel = 0; mel < num_mels; ++mel) {
-          const double power = powers[mel][l];
-          finite &= std::isfinite(power);
-          by_mel[mel * frames + begin + l] = std::isfinite(power) ? ExactLog(power + kGuard) : 0;
-        }
-      }
-    }
+    const FrameWindow window{.frames = frames, .begin = (kPoints - kWindow) / 2, .length = kWindow};
+    const auto sample = [&](size_t frame, uint32_t i) {
+      return double{Emphasised(samples, static_cast<int64_t>(frame * kHop + i) - kWindow / 2)} * window_[i];
+    };
+    const auto take = [&](size_t frame, size_t mel, double power) {
+      by_mel[mel * frames + frame] = ExactLog(power + kGuard);
+    };
+    const bool finite = ForEachPower(spectrum_, window, sample, take);
     for (size_t mel = 0; mel < num_mels; ++mel) {
       const std::span<double> values = by_mel.subspan(mel * frames, frames);
       Normalise(values);

@@ -6,11 +6,11 @@
 // with bins rounded to f32 as there.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <memory>
 #include <vector>
 
 #include "core/status.h"
+#include "preprocess/audio/frame_powers.h"
 #include "preprocess/audio/mel_spectrum.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/speech_encoder.h"
@@ -69,28 +69,14 @@ class Phi4Speech final : public SpeechEncoder {
   }
 
   bool Features(std::span<const float> samples, std::span<float> out) const override {
-    const size_t num_mels = settings_.num_mels, frames = out.size() / num_mels;
-    std::array<FramePair, kPoints> frame = {};  // zeros after the window
-    std::vector<FramePair> powers(num_mels);
-    bool finite = true;
-    for (size_t begin = 0; begin < frames; begin += 2) {
-      const size_t count = std::min<size_t>(2, frames - begin);
-      const float* const first = &samples[begin * kHop];
-      const float* const second = count == 1 ? first : first + kHop;
-      for (uint32_t i = 0; i < kWindow; ++i) {
-        frame[i] = FramePair{double{Emphasised(first, i)}, double{Emphasised(second, i)}} * window_[i];
-      }
-      spectrum_.Powers(frame, powers);
-      for (size_t l = 0; l < count; ++l) {
-        for (size_t mel = 0; mel < num_mels; ++mel) {
-          const double power = powers[mel][l];
-          finite &= std::isfinite(power);
-          out[(begin + l) * num_mels + mel] =
-              std::isfinite(power) ? static_cast<float>(ExactLog(std::max(power, kFloor))) : 0;
-        }
-      }
-    }
-    return finite;
+    const size_t num_mels = settings_.num_mels;
+    const auto sample = [&](size_t frame, uint32_t i) {
+      return double{Emphasised(&samples[frame * kHop], i)} * window_[i];
+    };
+    const auto take = [&](size_t frame, size_t mel, double power) {
+      out[frame * num_mels + mel] = static_cast<float>(ExactLog(std::max(power, kFloor)));
+    };
+    return ForEachPower(spectrum_, {.frames = out.size() / num_mels, .length = kWindow}, sample, take);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "preprocess/audio/audio.h"
 #include "preprocess/audio/audio_mpeg.h"
+#include "preprocess/audio/frame_powers.h"
 #include "preprocess/audio/kaldi_features.h"
 #include "preprocess/audio/mel_spectrum.h"
 #include "preprocess/families/config_file.h"
@@ -51,6 +52,12 @@ absl::Status DecodeMp3(std::span<const uint8_t> packet) {
 absl::Status KaldiClip(std::span<const float> clip) {
 #include "examples/preprocess/audio/kaldi_features.h.inc"
   return absl::OkStatus();
+}
+
+bool PowersOfClip(const MelSpectrum& spectrum, std::span<const float> clip, std::span<const double> hann,
+                  std::span<float> features) {
+#include "examples/preprocess/audio/frame_powers.h.inc"
+  return finite;
 }
 
 void PowersOfFrames(std::span<const FramePair> two_windowed_frames){
