@@ -66,28 +66,34 @@ void FillTurns(uint32_t done, std::array<Rotation, kSize>& turns) {
 
 }  // namespace
 
-// The filters' edges
-// are equally spaced in mels; filter m rises from edge m to edge m + 1 and falls to edge m + 2. His
-// normalisation, 2 / width in Hz, gives every triangle an area of 1. Only
-// bins with a weight are stored; a narrow triangle between two bins has none.
-std::vector<MelTriangle> SlaneyTriangles(uint32_t num_mels, uint32_t points, double rate, double most_hertz) {
-  const double top = HertzToMel(most_hertz);
-  std::vector<double> edges(num_mels + 2);
-  for (uint32_t i = 0; i < edges.size(); ++i) edges[i] = MelToHertz(top * i / (num_mels + 1));
-  std::vector<MelTriangle> triangles(num_mels);
-  for (uint32_t m = 0; m < num_mels; ++m) {
+// Only bins with a weight are stored; a narrow triangle between two bins has none.
+std::vector<MelTriangle> TrianglesBetween(std::span<const double> edges, uint32_t points, double rate) {
+  std::vector<MelTriangle> triangles(edges.size() - 2);
+  for (size_t m = 0; m < triangles.size(); ++m) {
     MelTriangle& triangle = triangles[m];
-    const double norm = 2 / (edges[m + 2] - edges[m]);
     for (uint32_t bin = 0; bin <= points / 2; ++bin) {
       double hertz = rate / 2 * bin / (points / 2);
       double up = (hertz - edges[m]) / (edges[m + 1] - edges[m]);
       double down = (edges[m + 2] - hertz) / (edges[m + 2] - edges[m + 1]);
-      double weight = std::max(0.0, std::min(up, down)) * norm;
+      double weight = std::max(0.0, std::min(up, down));
       if (weight == 0) continue;
       if (triangle.weights.empty()) triangle.first = bin;
       triangle.weights.resize(bin - triangle.first + 1);
       triangle.weights.back() = weight;
     }
+  }
+  return triangles;
+}
+
+// The edges are equally spaced in mels. His normalisation, 2 / width in Hz, gives every triangle an area of 1.
+std::vector<MelTriangle> SlaneyTriangles(uint32_t num_mels, uint32_t points, double rate, double most_hertz) {
+  const double top = HertzToMel(most_hertz);
+  std::vector<double> edges(num_mels + 2);
+  for (uint32_t i = 0; i < edges.size(); ++i) edges[i] = MelToHertz(top * i / (num_mels + 1));
+  std::vector<MelTriangle> triangles = TrianglesBetween(edges, points, rate);
+  for (uint32_t m = 0; m < num_mels; ++m) {
+    const double norm = 2 / (edges[m + 2] - edges[m]);
+    for (double& weight : triangles[m].weights) weight *= norm;
   }
   return triangles;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "preprocess/audio/exact_math.h"
@@ -22,6 +23,10 @@ struct MelTriangle {
   uint32_t first = 0;
   std::vector<double> weights;
 };
+
+// Triangular filters over the points / 2 + 1 bins of a transform at `rate`: filter m rises from edge m to edge m + 1, in Hz,
+// and falls to edge m + 2.
+std::vector<MelTriangle> TrianglesBetween(std::span<const double> edges, uint32_t points, double rate);
 
 // Slaney's triangular filters from 0 Hz to `most_hertz` over the points / 2 + 1 bins of a transform at `rate`, as in
 // audio_utils.mel_filter_bank(norm="slaney", mel_scale="slaney").

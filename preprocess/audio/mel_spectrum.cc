@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 namespace evenkeel::preprocess {
@@ -20,11 +22,19 @@ FramePair Rounded(const FramePair& value) {
   return __builtin_convertvector(__builtin_convertvector(value, FloatPair), FramePair);
 }
 
+// As numpy's abs of complex64.
+FramePair MagnitudeOf(const FramePair& power) {
+  return Rounded(FramePair{std::sqrt(power[0]), std::sqrt(power[1])});
+}
+
 double KaldiMel(double hertz) { return 1127 * ExactLog(1 + hertz / 700); }
+
+double HtkMel(double hertz) { return 2595 * ExactLog10(1 + hertz / 700); }
+double HtkHertz(double mel) { return 700 * (ExactExp(mel / 2595 * std::numbers::ln10) - 1); }
 
 }  // namespace
 
-std::vector<MelTriangle> KaldiBands(const KaldiRange& range) {
+std::vector<MelTriangle> KaldiBands(const MelRange& range) {
   const uint32_t num_mels = range.num_mels, points = range.points;
   const double least = KaldiMel(range.least_hertz), most = KaldiMel(range.most_hertz);
   const double step = (most - least) / (num_mels + 1);
@@ -45,8 +55,16 @@ std::vector<MelTriangle> KaldiBands(const KaldiRange& range) {
   return bands;
 }
 
-MelSpectrum::MelSpectrum(uint32_t points, std::vector<MelTriangle> bands, bool exact)
-    : points_(points), exact_(exact), bands_(std::move(bands)), order_(points / 2) {
+std::vector<MelTriangle> HtkBands(const MelRange& range) {
+  const double least = HtkMel(range.least_hertz), most = HtkMel(range.most_hertz);
+  const double step = (most - least) / (range.num_mels + 1);
+  std::vector<double> edges(range.num_mels + 2);
+  for (uint32_t i = 0; i < edges.size(); ++i) edges[i] = HtkHertz(least + i * step);
+  return TrianglesBetween(edges, range.points, range.rate);
+}
+
+MelSpectrum::MelSpectrum(uint32_t points, std::vector<MelTriangle> bands, BinValue value)
+    : points_(points), value_(value), bands_(std::move(bands)), order_(points / 2) {
   const uint32_t half = points / 2;
   for (uint32_t i = 1; i < half; ++i) order_[i] = order_[i / 2] / 2 + (i % 2 == 1 ? half / 2 : 0);
   for (uint32_t done = 1; done < half; done *= 2) {
@@ -82,11 +100,12 @@ void MelSpectrum::Powers(std::span<const FramePair> frame, std::span<FramePair> 
     const Rotation& by = bins_[bin];
     FramePair re = even_re + (odd_re * by.cos + odd_im * by.sin);
     FramePair im = even_im + (odd_im * by.cos - odd_re * by.sin);
-    if (!exact_) {
+    if (value_ != BinValue::kExactPower) {
       re = Rounded(re);
       im = Rounded(im);
     }
-    bins[bin] = re * re + im * im;
+    const FramePair power = re * re + im * im;
+    bins[bin] = value_ == BinValue::kMagnitude ? MagnitudeOf(power) : power;
   }
   for (size_t m = 0; m < bands_.size(); ++m) {
     FramePair power = {0, 0};

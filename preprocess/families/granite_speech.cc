@@ -50,7 +50,7 @@ std::array<double, kWindow> HannWindow() {
 
 // torchaudio.functional.melscale_fbanks(mel_scale="htk", norm=None) from 0 Hz to half the rate, each step of which is
 // rounded to f32.
-std::vector<MelTriangle> HtkBands(uint32_t num_mels) {
+std::vector<MelTriangle> TorchaudioBands(uint32_t num_mels) {
   constexpr float kScale = 2595, kCorner = 700;
   constexpr uint32_t kBins = kPoints / 2 + 1;
   const auto top = static_cast<float>(double{kScale} * ExactLog10(1 + kSpeechRate / 2 / double{kCorner}));
@@ -88,7 +88,7 @@ class GraniteSpeech final : public SpeechEncoder {
                       limits, {.least_samples = kPoints / 2 + 1}),
         settings_(settings),
         window_(HannWindow()),
-        spectrum_(kPoints, HtkBands(settings.num_mels), /*exact=*/true) {}
+        spectrum_(kPoints, TorchaudioBands(settings.num_mels), BinValue::kExactPower) {}
 
   std::vector<MediumStyle> styles() const override {
     return {{.medium = Medium::kAudio, .placeholder = "<|audio|>"}};

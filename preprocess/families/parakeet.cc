@@ -41,7 +41,7 @@ class Parakeet final : public SpeechEncoder {
                       {.least_samples = 2 * kHop}),
         settings_(settings),
         spectrum_(kPoints, SlaneyTriangles(settings.num_mels, kPoints, kSpeechRate, kSpeechRate / 2.0),
-                  /*exact=*/true) {
+                  BinValue::kExactPower) {
     for (uint32_t i = 0; i < kWindow; ++i) {
       window_[i] = 0.5 - 0.5 * RotationOf(i, kWindow - 1).cos;
     }
