@@ -202,3 +202,23 @@ def test_a_rank_without_pictures_runs_the_tower_on_a_dummy(tmp_path):
         assert loss == pytest.approx(expected_loss, rel=1e-12)
         for name, gradient in expected.items():
             assert (grads[name] - gradient).abs().max() <= 1e-10, name
+
+
+class Masked(torch.nn.Module):
+    def forward(self, input_features, input_features_mask):
+        raise NotImplementedError
+
+
+class Counted(torch.nn.Module):
+    def forward(self, input_features, audio_feature_lengths):
+        raise NotImplementedError
+
+
+def test_clips_are_stacked_for_a_forward_that_takes_a_mask():
+    fields = {"input_features": np.arange(8, dtype=np.float32).reshape(4, 2), "audio_feature_lengths": np.array([1, 3])}
+    out = {name: torch.from_numpy(value) for name, value in fields.items()}
+    inputs._stack_clips(out, fields, Counted())
+    assert out["input_features"].shape == (4, 2), "takes them as they are"
+    inputs._stack_clips(out, fields, Masked())
+    assert out["input_features"].tolist() == [[[0, 1], [0, 0], [0, 0]], [[2, 3], [4, 5], [6, 7]]]
+    assert out["input_features_mask"].tolist() == [[True, False, False], [True, True, True]] and len(out) == 2

@@ -56,6 +56,8 @@ def of(step, number, model, device=None, varlen=None):
         for name in set(fields) - _NEVER:
             value = evenkeel.torch.tensor(fields, name, device)
             out[name] = value.to(parameter.dtype) if value.is_floating_point() else value
+    for fields in encoders.values():
+        _stack_clips(out, fields, model)
     out = _accepted(out, model)
     out["use_cache"] = False  # with a cache transformers does not look for packed documents
     if cu_seqlens is not None and (_is_flash(model.config) if varlen is None else varlen):
@@ -182,6 +184,19 @@ def _add_dummies(llm, cu_seqlens, encoders, config):
         llm["position_ids"] = np.concatenate([llm["position_ids"], positions], 2)
         cu_seqlens = np.append(cu_seqlens, cu_seqlens[-1] + count)
     return cu_seqlens
+
+
+def _stack_clips(out, fields, model):
+    """Makes frames of clips one after another [clips, frames, mels] with a mask, for a forward that takes these (Gemma)."""
+    names = forward_names(model)
+    if "audio_feature_lengths" not in fields or "audio_feature_lengths" in names or "input_features_mask" not in names:
+        return
+    lengths = np.asarray(fields["audio_feature_lengths"])
+    clips = torch.split(out["input_features"], lengths.tolist())
+    out["input_features"] = torch.nn.utils.rnn.pad_sequence(clips, batch_first=True)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    out["input_features_mask"] = torch.from_numpy(mask).to(out["input_features"].device, non_blocking=True)
+    del out["audio_feature_lengths"]
 
 
 def forward_names(model):
