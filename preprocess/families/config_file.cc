@@ -125,15 +125,23 @@ struct ConfigFile::State {
   }
   std::vector<double> RealsOf(std::string_view key, std::vector<double> fallback) {
     const Json* value = Find(key);
-    if (value == nullptr) return fallback;
+    return value == nullptr ? fallback : RealsOf(key, *value, std::move(fallback));
+  }
+  std::vector<double> WrappedRealsOf(std::string_view key, size_t count) {
+    const Json* value = Find(key);
+    if (value == nullptr) return {};
+    while (value->is_array() && value->size() == 1 && value->front().is_array()) value = &value->front();
+    return RealsOf(key, *value, std::vector<double>(count));
+  }
+  std::vector<double> RealsOf(std::string_view key, const Json& value, std::vector<double> fallback) {
     std::vector<double> out;
-    if (value->is_array()) {
-      for (const Json& element : *value) {
+    if (value.is_array()) {
+      for (const Json& element : value) {
         if (element.is_number()) out.push_back(element.get<double>());
       }
     }
-    if (out.size() == fallback.size() && value->size() == out.size()) return out;
-    Wrong(key, absl::StrCat("is ", Shown(*value), ", not a list of ", fallback.size(), " numbers"));
+    if (out.size() == fallback.size() && value.size() == out.size()) return out;
+    Wrong(key, absl::StrCat("is ", Shown(value), ", not a list of ", fallback.size(), " numbers"));
     return fallback;
   }
   std::vector<uint64_t> UintsOf(std::string_view key, size_t count, uint64_t min, uint64_t max) {
@@ -332,6 +340,12 @@ std::string ConfigFile::Text(std::string_view key, std::string_view fallback) {
 
 std::vector<double> ConfigFile::Reals(std::string_view key, std::vector<double> fallback) {
   std::vector<double> out = state_->RealsOf(key, std::move(fallback));
+  state_->Consume(key, {out.begin(), out.end()});
+  return out;
+}
+
+std::vector<double> ConfigFile::WrappedReals(std::string_view key, size_t count) {
+  std::vector<double> out = state_->WrappedRealsOf(key, count);
   state_->Consume(key, {out.begin(), out.end()});
   return out;
 }

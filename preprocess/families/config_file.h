@@ -79,6 +79,9 @@ class ConfigFile {
   std::string Text(std::string_view key, std::string_view fallback);
   std::vector<double> Reals(std::string_view key,
                             std::vector<double> fallback);  // exactly as many as the fallback has
+  // Exactly `count` numbers, also as the only element of another list, as transformers saves an array of [1, 1, count]; none
+  // if the key is absent.
+  std::vector<double> WrappedReals(std::string_view key, size_t count);
   // Exactly `count` numbers; zeros if the key is absent.
   std::vector<uint64_t> Uints(std::string_view key, size_t count, uint64_t min, uint64_t max);
   // A list of pairs.

@@ -22,6 +22,7 @@
 #include "preprocess/families/chosen_frames.h"
 #include "preprocess/families/families.h"
 #include "preprocess/families/frame_tiles.h"
+#include "preprocess/families/gemma_speech.h"
 #include "preprocess/families/interleaved_patches.h"
 #include "preprocess/families/patches.h"
 #include "preprocess/families/tiles.h"
@@ -216,6 +217,7 @@ absl::StatusOr<Gemma4Pixels> ReadPixels(ConfigFile& config, const ProcessorSpec&
   config.NotNull({"patch_size", "pooling_kernel_size", "max_soft_tokens"});
   config.Pin("do_center_crop", false);
   config.Inert({"size", "default_to_square", "crop_size", "do_pad"});  // no part of the class uses them
+  IgnoreGemmaSpeech(config);
   if (std::find(std::begin(kSupported), std::end(kSupported), out.grid.max_tokens) == std::end(kSupported)) {
     return config.Error("max_soft_tokens",
                         absl::StrCat("is ", out.grid.max_tokens, ", not one of 70, 140, 280, 560 and 1120"));
@@ -277,7 +279,7 @@ MadeFamily MakeGemma4(ConfigFile config, const FamilySource& source) {
   EVENKEEL_RETURN_IF_ERROR(config.Finish());
   EVENKEEL_ASSIGN_OR_RETURN(ConfigFile outer,
                             ConfigFile::ReadIfThere(source.checkpoint, "processor_config.json"));
-  // A picture has the tokens of its size; those of clips are not implemented.
+  // A picture has the tokens of its size.
   outer.Inert({"image_seq_length", "audio_seq_length", "audio_ms_per_token"});
   EVENKEEL_RETURN_IF_ERROR(FinishOuter(outer));
   absl::StatusOr<Gemma4Video> video = ReadVideo(source);

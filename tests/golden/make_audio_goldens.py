@@ -34,6 +34,9 @@ ENCODERS = {
     "clap": (transformers.ClapFeatureExtractor(truncation="rand_trunc"), 48000, slice(32)),
     "phi4": (Phi4MultimodalFeatureExtractor(), 16000, slice(None)),
     "parakeet": (transformers.ParakeetFeatureExtractor(), 16000, slice(-1)),  # without the row that its mask leaves out
+    # Their values are those of a CPU with fused multiply-adds: NumPy computes windows otherwise where there are none.
+    "gemma3n": (transformers.Gemma3nAudioFeatureExtractor(), 16000, slice(None)),
+    "gemma4": (transformers.Gemma4AudioFeatureExtractor(), 16000, slice(None)),
 }
 
 
@@ -56,7 +59,7 @@ def features(samples, mels):
 
 def write_encoders(samples):
     for name, (extractor, rate, rows) in ENCODERS.items():
-        out = extractor(samples.astype(np.float32) / 32768, sampling_rate=rate, return_tensors="np")
+        out = extractor([samples.astype(np.float32) / 32768], sampling_rate=rate, return_tensors="np")
         features = out[extractor.model_input_names[0]]
         features = features.reshape(features.shape[-2:])[rows]
         (OUT / f"voice-{name}.f32").write_bytes(features.astype("<f4").tobytes())

@@ -135,6 +135,16 @@ FAMILIES = {
     "qwen3-omni": Family("Qwen3OmniMoeProcessor", OMNI3, OMNI3_TOKENS, ("qwen2_vl", "Qwen2VLImageProcessor", {**SMALL, "patch_size": 16}),
                          ("qwen2_vl", "Qwen2VLVideoProcessor", {"patch_size": 16}), {"feature_size": 128}, call={"fps": 2, "do_sample_frames": True},
                          job="frame_rule: transformers"),
+    "gemma3n": Family("Gemma3nProcessor", {"image": "<image_soft_token>", "audio": "<audio_soft_token>"},
+                      {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>",
+                       "boa_token": "<start_of_audio>", "audio_token": "<audio_soft_token>", "eoa_token": "<end_of_audio>"},
+                      ("siglip", "SiglipImageProcessor", {"do_normalize": False}), audio={"class": "Gemma3nAudioFeatureExtractor"},
+                      told={"image_seq_length": 16}),
+    "gemma4": Family("Gemma4Processor", {"image": "<|image|>", "video": "<|video|>", "audio": "<|audio|>"},
+                     {"boi_token": "<|image>", "image_token": "<|image|>", "eoi_token": "<image|>", "boa_token": "<|audio>",
+                      "audio_token": "<|audio|>", "eoa_token": "<audio|>", "video": "<|video|>"},
+                     ("gemma4", "Gemma4ImageProcessor", {"max_soft_tokens": 70}), ("gemma4", "Gemma4VideoProcessor", {"num_frames": 4}),
+                     {"class": "Gemma4AudioFeatureExtractor"}),
 }
 
 # Whose positions are on grids: {family: (module, class with get_rope_index)}.
@@ -283,7 +293,8 @@ def flat(value):
     return np.asarray(value).reshape(-1)
 
 
-def compare_media(ours, theirs, where):
+def compare_media(ours, theirs, where, most=1e-4):
+    """How many fields are equal; features of clips differ by at most `most`, since Whisper's are made in single precision."""
     compared = 0
     for name, value in theirs.items():
         if name in ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "assistant_masks"):
@@ -293,7 +304,7 @@ def compare_media(ours, theirs, where):
         got, wanted = flat(ours[name]), flat(value)
         assert got.size == wanted.size, (where, name, np.shape(ours[name]), np.shape(value))
         if name == "input_features":
-            assert np.abs(got - wanted).max() <= 1e-4, (where, name)  # the extractor's path in single precision
+            assert np.abs(got - wanted).max() <= most, (where, name)
         else:
             assert np.array_equal(got, wanted.astype(got.dtype)), (where, name)
         compared += 1
@@ -330,6 +341,23 @@ def without_padding(name, theirs):
 def as_the_model_takes_them(features, mask):
     """Qwen3-Omni's clips one after another, without padding: [frames, 128]."""
     return np.concatenate([clip.T[: int(count)] for clip, count in zip(np.asarray(features), np.asarray(mask).sum(-1))])
+
+
+def without_padding_of_gemma(theirs, ours, more):
+    """Frames of clips, of which a call has as many as of the longest, and up to `more` marked ones after a shorter one; and
+    pictures and frames, whose padding has positions of -1."""
+    out = dict(theirs)
+    if "input_features" in theirs:
+        lengths, marked = np.asarray(ours["audio_feature_lengths"]), np.asarray(theirs["input_features_mask"]).sum(1)
+        assert len(lengths) == len(marked) and np.all((marked - lengths >= 0) & (marked - lengths <= more)), (lengths, marked)
+        assert marked.max() == lengths[marked.argmax()], "the longest is as it is alone"
+        out["input_features"] = np.concatenate([np.asarray(clip)[:length] for clip, length in zip(theirs["input_features"], lengths)])
+    for pixels, places in (("pixel_values", "image_position_ids"), ("pixel_values_videos", "video_position_ids")):
+        if places in theirs:
+            kept = np.asarray(theirs[places]).reshape(-1, 2)[:, 0] >= 0
+            out[places] = np.asarray(theirs[places]).reshape(-1, 2)[kept]
+            out[pixels] = np.asarray(theirs[pixels]).reshape(len(kept), -1)[kept]
+    return out
 
 
 def model_of(name):
@@ -406,12 +434,14 @@ def compare(tmp_path, name, keys="", more=None):
                 if name in ("qwen3-omni", "qwen3-asr") and "input_features" in theirs:
                     [mask] = [value for field, value in theirs.items() if field in ("feature_attention_mask", "input_features_mask")]
                     theirs["input_features"] = as_the_model_takes_them(theirs["input_features"], mask)
+                if name in ("gemma3n", "gemma4"):
+                    theirs = without_padding_of_gemma(theirs, ours, {"gemma3n": 4, "gemma4": 0}[name])
                 if name == "lfm2-vl":  # which leaves bytes of 0, not values, where nothing is
                     shown = np.asarray(ours["pixel_attention_mask"])[..., None]
                     ours["pixel_values"] = np.asarray(ours["pixel_values"]).reshape(*shown.shape[:2], -1) * shown
                 if name == "internvl":
                     ours = in_order_of_text(ours, messages, family.told["image_seq_length"])
-                fields += compare_media(ours, theirs, (number, messages))
+                fields += compare_media(ours, theirs, (number, messages), 1e-6 if name in ("gemma3n", "gemma4") else 1e-4)
     return len(samples), fields
 
 
