@@ -281,6 +281,10 @@ def processors():
             yield f"{path.parent.name}-{path.name}", bytes([which]) + text
     padded = json.loads((DATA / "processors" / "llava-pad" / "preprocessor_config.json").read_text())
     yield "pad-beyond-a-byte", b"\0" + json.dumps({**padded, "image_mean": [5.5, -1, 0.5]}).encode()
+    speech = {"frame_length_ms": 20.5, "hop_length_ms": 10, "fft_overdrive": True, "mel_floor": 0.001, "preemphasis": 0.97,
+              "feature_size": 2, "per_bin_mean": [[[0.5, 1]]], "per_bin_stddev": [2, 3]}
+    for name in ("Gemma3n", "Gemma4"):
+        yield f"speech-{name}", b"\0" + json.dumps({"feature_extractor_type": f"{name}AudioFeatureExtractor", **speech}).encode()
 
 
 def templates():
