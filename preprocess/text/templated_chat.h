@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/conversation.h"
@@ -79,9 +80,12 @@ class TemplatedChat {
   // `as_parts`: contents are lists also where they are one text.
   void AppendMessages(const Conversation& conversation, bool with_system, bool as_parts,
                       std::string& out) const;
-  absl::Status FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
-                           const Conversation& conversation, size_t turns_before,
-                           std::span<const TextRange> blocks, TemplatedText& out) const;
+  // Adds what is trained of the conversation's turns; `add_turn` adds one turn's, with this weight.
+  absl::Status FindTrained(const Conversation& conversation, TemplatedText& out,
+                           absl::FunctionRef<absl::Status(size_t turn, float weight)> add_turn) const;
+  absl::Status FindTrainedByTemplate(const ChatTemplate& chat_template, const EvenkeelChat& chat,
+                                     const Conversation& conversation, size_t turns_before,
+                                     std::span<const TextRange> blocks, TemplatedText& out) const;
   absl::StatusOr<TextRange> RangeOfTurn(const ChatTemplate& chat_template, const EvenkeelChat& chat,
                                         size_t message, size_t num_messages,
                                         const TemplatedText& whole) const;
