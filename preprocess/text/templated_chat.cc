@@ -230,6 +230,9 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
     return loaded;
   };
   EVENKEEL_ASSIGN_OR_RETURN(out->default_, load(out->source_));
+  out->known_ = KnownTemplateOf(out->source_);
+  if (out->known_ != nullptr && !FitsTokenizer(*out->known_, tokenizer)) out->known_ = nullptr;
+  out->max_text_bytes_ = limits.max_text_bytes;
   if (media.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(out->source_tool_use_,
                               ReadIfThere(spec.tokenizer + "/chat_templates/tool_use.jinja"));
@@ -378,6 +381,15 @@ absl::Status TemplatedChat::WriteByPython(const std::string& json, TemplatedText
 }
 
 absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedText& out) const {
+  StyledText styled;
+  if (known_ != nullptr &&
+      WriteInStyle(*known_, special_tokens_, conversation, system_, max_text_bytes_, styled)) {
+    out = {.text = std::move(styled.text)};
+    return FindTrained(conversation, out, [&](size_t turn, float weight) {
+      out.trained.push_back({styled.answers[turn], weight});
+      return absl::OkStatus();
+    });
+  }
   const bool with_system =
       !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
   const ChatTemplate* const own = OwnTemplate(conversation);
