@@ -11,6 +11,8 @@
 namespace evenkeel::preprocess {
 namespace {
 
+constexpr std::string_view kChannel[] = {"<|channel>", "<channel|>"};
+
 constexpr KnownTemplate kKnown[] = {
     // Qwen2.5 (Instruct, Coder)
     {"c63bde148c12b98b639547fe4d33fa67", &kChatMl,
@@ -27,6 +29,15 @@ constexpr KnownTemplate kKnown[] = {
     {"8b30bb763d138e692c2e86beabccd2a4", &kGemma, "", /*has_system=*/false},
     // Gemma 3
     {"24b726d4a5f4731b6d23022eb1773ed6", &kGemma, ""},
+    // Gemma 4
+    {"83df29fd8fbbc283357398fa3aa9e46e", &kGemma4, "", /*has_system=*/true, kChannel},
+    // earlier and later releases of it
+    {"d3d35d95e949ef659bd65744505d2db5", &kGemma4, "", /*has_system=*/true, kChannel},
+    {"7e7900772b51ad3d55ccad5c870013a6", &kGemma4, "", /*has_system=*/true, kChannel},
+    {"6081ccd879ad263bb67097de3f402358", &kGemma4, "", /*has_system=*/true, kChannel},
+    {"5fb4c1925efcb48d89cb3e7e7a8b9603", &kGemma4, "", /*has_system=*/true, kChannel},
+    // DiffusionGemma
+    {"f7467a36bd17239d6ebfc3d340d692c5", &kGemma4, "", /*has_system=*/true, kChannel},
 };
 
 // Far below the limits of a template's work and strings, so that no conversation passes here and fails there.
@@ -54,7 +65,12 @@ bool IsPlain(const KnownTemplate& known, const std::vector<Turn>& turns, size_t 
   const bool is_system = turn.role == Role::kSystem;
   if (turn.role == Role::kTool || (is_system && (i != 0 || !known.has_system))) return false;
   if (turn.calls != 0 || !turn.members.empty() || turn.spans.size() > 1) return false;
-  if (!turn.spans.empty() && turn.spans[0].medium != Medium::kText) return false;
+  for (const Span& span : turn.spans) {
+    if (span.medium != Medium::kText) return false;
+    for (std::string_view text : known.removed) {
+      if (span.text.find(text) != std::string_view::npos) return false;
+    }
+  }
   return known.style->refusal == nullptr || known.style->refusal(turns, i).empty();
 }
 

@@ -2,8 +2,8 @@
 // same text.
 //
 // A template is known by the digest of its exact text. A style writes conversations of the plain shape alone: an optional
-// system's turn, then users and assistants, a user first, each with at most one text that spells no special token; no
-// media, tools, documents or other members. All others are the template's (templated_chat.h), and so are all errors.
+// system's turn, then users and assistants, a user first, each with at most one text that spells no special token and
+// none that the template looks for; no media, tools, documents or other members. All others are the template's (templated_chat.h), and so are all errors.
 // Text, special tokens and trained ranges are the same on both ways; only their time differs.
 //
 // Example:
@@ -35,6 +35,7 @@ struct KnownTemplate {
   std::string_view
       default_system;      // what it writes where a conversation has no system prompt; empty: nothing
   bool has_system = true;  // it accepts a system prompt
+  std::span<const std::string_view> removed = {};  // texts with which it removes parts of an answer
 };
 
 struct StyledText {

@@ -179,7 +179,9 @@ def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
 # The templates that a hand-written style stands for, and what a tokenizer has to have for it.
 LLAMA3 = {"bos_token": "<|begin_of_text|>", "additional_special_tokens": ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]}
 GEMMA = {"bos_token": "<bos>", "additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]}
-KNOWN = {"gemma": GEMMA, "gemma3": GEMMA, "llama3": LLAMA3, "qwen2_5": {}, "qwen2_5_vl": {}, "qwen3_instruct_2507": {}, "qwen3_vl": {}}
+GEMMA4 = {"bos_token": "<bos>", "additional_special_tokens": ["<|turn>", "<turn|>"]}
+KNOWN = {"diffusion_gemma": GEMMA4, "gemma": GEMMA, "gemma3": GEMMA, "gemma4": GEMMA4, "gemma4_v2": GEMMA4, "gemma4_v3": GEMMA4,
+         "gemma4_v4": GEMMA4, "gemma4_v5": GEMMA4, "llama3": LLAMA3, "qwen2_5": {}, "qwen2_5_vl": {}, "qwen3_instruct_2507": {}, "qwen3_vl": {}}
 
 
 def draw_plain_chat(generator):
@@ -189,7 +191,9 @@ def draw_plain_chat(generator):
         roles.append(["user", "assistant"][i % 2] if generator.random() < 0.95 else generator.choice(["user", "assistant", "system", "tool"]))
     messages = []
     for role in roles:
-        content = draw_text(generator, 8) + ("<|im_end|>" if generator.random() < 0.03 else "")
+        content = draw_text(generator, 8)
+        if generator.random() < 0.05:  # texts that templates look for
+            content += generator.choice(["<|im_end|>", "<turn|>", "a<|channel>thought\nb<channel|>c", "<channel|>", "<eos>"])
         messages.append({"role": role, "content": content})
         if generator.random() < 0.05:
             messages[-1] |= generator.choice([{"weight": 0}, {"weight": 1}, {"loss": False}, {"loss": True}, {"weight": 0.5}, {"name": "Ada"}])
@@ -211,13 +215,12 @@ def test_a_style_writes_what_its_template_writes(template, tmp_path):
     requests = {"known": [], "rendered": []}
     for i in range(2000):
         chat = draw_chat(generator) if i % 4 == 0 else draw_plain_chat(generator)
-        labels = ["", "", "last_assistant", "data", "all"][generator.randrange(5)]
-        system = generator.choice(["", "", "Be kind.\n"])
+        labels, system = generator.choice([("", ""), ("", "Be kind.\n"), ("data", ""), ("last_assistant", "Be kind.\n")])
         for folder, list_of in requests.items():
             processor = {"tokenizer": str(tmp_path / folder), "chat": "template", "labels": labels, "system": system}
             list_of.append({"processor": processor, "sample": json.dumps(chat)})
     assert not answers_to([{"template": (b"{##}" + source).decode()}])[0]["known"]
     known, rendered = answers_to(requests["known"]), answers_to(requests["rendered"])
-    assert sum("error" not in answer for answer in rendered) > 500
+    assert sum("error" not in answer for answer in rendered) > 200
     for request, one, other in zip(requests["known"], known, rendered):
         assert one == other, request

@@ -34,6 +34,12 @@ constexpr char kGemmaForm[] =
     "{{ before if loop.first else '' }}{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}";
 
+constexpr char kGemma4Form[] =
+    "{{ bos_token }}{% for m in messages %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+    "{{ m.content.split('<channel|>')[-1] | trim }}<turn|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|turn>model\n{% endif %}";
+constexpr std::string_view kChannel[] = {"<channel|>"};
+
 struct Form {
   const char* source;
   KnownTemplate known;
@@ -48,16 +54,17 @@ const std::vector<Form>& Forms() {
        {"", &kLlama3, ""},
        "<|begin_of_text|>",
        {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
-      {kGemmaForm, {"", &kGemma, ""}, "<bos>", {"<bos>", "<start_of_turn>", "<end_of_turn>"}}};
+      {kGemmaForm, {"", &kGemma, ""}, "<bos>", {"<bos>", "<start_of_turn>", "<end_of_turn>"}},
+      {kGemma4Form, {"", &kGemma4, "", true, kChannel}, "<bos>", {"<bos>", "<|turn>", "<turn|>"}}};
   return *forms;
 }
 
 // A text of ordinary and odd pieces; `special`: one of them.
 std::string DrawText(std::mt19937& random, const std::string& special) {
-  const std::string pieces[] = {"Hello", " world", "\n",     "  ",   "\t",     "船",
-                                "é",     "\u0301", "😀",      "<",    "|>",     "\u3000",
-                                "\x1f",  "\"q\"",  "{a}",    "\\n",  "\u00a0", "\u2028",
-                                "<th",   "tail  ", "\u200b", "\r\n", special,  "\U000fffff"};
+  const std::string pieces[] = {"Hello",  " world",     "\n",     "  ",        "\t",     "船",     "é",
+                                "\u0301", "😀",          "<",      "|>",        "\u3000", "\x1f",   "\"q\"",
+                                "{a}",    "\\n",        "\u00a0", "\u2028",    "<th",    "tail  ", "\u200b",
+                                "\r\n",   "<channel|>", special,  "\U000fffff"};
   std::string out;
   for (uint32_t i = random() % 6; i > 0; --i) {
     const bool odd = random() % 20 == 0;
