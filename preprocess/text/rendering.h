@@ -43,7 +43,7 @@ class Rendering {
   std::vector<Stretch> stretches_;
 };
 
-// A hand-written chat format. Each style is one file with one golden test; rendering.cc has the list.
+// A hand-written chat format. Each style is one file with one golden test; rendering.cc lists those that a job can name.
 struct ChatStyle {
   std::string_view name;                    // the value of processor.chat
   std::string_view text_begin;              // the token at the beginning of the sequence; empty: none
@@ -60,6 +60,7 @@ extern const ChatStyle kQwen2Audio;  // chat_chatml.cc: with numbered audio clip
 extern const ChatStyle kInternVl;    // chat_chatml.cc: with a line break after every medium
 extern const ChatStyle kLlama3;      // chat_llama3.cc
 extern const ChatStyle kGemma;       // chat_gemma.cc
+extern const ChatStyle kGemma4;      // chat_gemma4.cc: of known templates alone (known_templates.h)
 extern const ChatStyle kMistral;     // chat_mistral.cc: from Mistral Small 3 on
 extern const ChatStyle kPixtral;     // chat_mistral.cc
 extern const ChatStyle kLlava;       // chat_llava.cc: the template of LLaVA-1.5's processor

@@ -230,6 +230,9 @@ absl::StatusOr<std::unique_ptr<TemplatedChat>> TemplatedChat::Load(const Process
     return loaded;
   };
   EVENKEEL_ASSIGN_OR_RETURN(out->default_, load(out->source_));
+  out->known_ = KnownTemplateOf(out->source_);
+  if (out->known_ != nullptr && !FitsTokenizer(*out->known_, tokenizer)) out->known_ = nullptr;
+  out->max_text_bytes_ = limits.max_text_bytes;
   if (media.empty()) {
     EVENKEEL_ASSIGN_OR_RETURN(out->source_tool_use_,
                               ReadIfThere(spec.tokenizer + "/chat_templates/tool_use.jinja"));
@@ -378,6 +381,15 @@ absl::Status TemplatedChat::WriteByPython(const std::string& json, TemplatedText
 }
 
 absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedText& out) const {
+  StyledText styled;
+  if (known_ != nullptr &&
+      WriteInStyle(*known_, special_tokens_, conversation, system_, max_text_bytes_, styled)) {
+    out = {.text = std::move(styled.text)};
+    return FindTrained(conversation, out, [&](size_t turn, float weight) {
+      out.trained.push_back({styled.answers[turn], weight});
+      return absl::OkStatus();
+    });
+  }
   const bool with_system =
       !system_.empty() && (conversation.turns.empty() || conversation.turns[0].role != Role::kSystem);
   const ChatTemplate* const own = OwnTemplate(conversation);
@@ -395,15 +407,38 @@ absl::Status TemplatedChat::Write(const Conversation& conversation, TemplatedTex
   out.trained.clear();
   out.by_blocks = chat_template.has_generation() && labels_.empty();
   if (!out.by_blocks) {
-    return FindTrained(chat_template, *chat, conversation, turns_before, rendered.generated, out);
+    return FindTrainedByTemplate(chat_template, *chat, conversation, turns_before, rendered.generated, out);
   }
   for (const TextRange& block : rendered.generated) out.trained.push_back({block});
   return absl::OkStatus();
 }
 
-absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const EvenkeelChat& chat,
-                                        const Conversation& conversation, size_t turns_before,
-                                        std::span<const TextRange> blocks, TemplatedText& out) const {
+absl::Status TemplatedChat::FindTrainedByTemplate(const ChatTemplate& chat_template, const EvenkeelChat& chat,
+                                                  const Conversation& conversation, size_t turns_before,
+                                                  std::span<const TextRange> blocks,
+                                                  TemplatedText& out) const {
+  const size_t num_messages = conversation.turns.size() + turns_before;
+  BlocksOfTurns blocks_of_turns(chat_template, chat, num_messages, out.text, blocks);
+  return FindTrained(conversation, out, [&](size_t turn, float weight) -> absl::Status {
+    const size_t message = turn + turns_before;
+    if (chat_template.has_generation()) {
+      const size_t next = turns_before + NextAssistant(conversation.turns, turn);
+      EVENKEEL_ASSIGN_OR_RETURN(const std::span<const TextRange> own, blocks_of_turns.Of(message, next));
+      for (const TextRange& block : own) {
+        if (block.begin < block.end) out.trained.push_back({block, weight});
+      }
+      return absl::OkStatus();
+    }
+    EVENKEEL_ASSIGN_OR_RETURN(const TextRange range,
+                              RangeOfTurn(chat_template, chat, message, num_messages, out));
+    out.trained.push_back({range, weight});
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TemplatedChat::FindTrained(
+    const Conversation& conversation, TemplatedText& out,
+    absl::FunctionRef<absl::Status(size_t turn, float weight)> add_turn) const {
   if (labels_ == "all") {
     out.trained.push_back({{0, out.text.size()}});
     return absl::OkStatus();
@@ -413,7 +448,6 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
   for (size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].role == Role::kAssistant) last = i;
   }
-  BlocksOfTurns blocks_of_turns(chat_template, chat, turns.size() + turns_before, out.text, blocks);
   for (size_t i = 0; i < turns.size(); ++i) {
     float weight = 1;
     if (labels_ == "data") {
@@ -424,20 +458,8 @@ absl::Status TemplatedChat::FindTrained(const ChatTemplate& chat_template, const
     } else if (turns[i].role != Role::kAssistant || (labels_ == "last_assistant" && i != last)) {
       continue;
     }
-    const size_t message = i + turns_before;
-    if (chat_template.has_generation()) {
-      const size_t next = turns_before + NextAssistant(turns, i);
-      const absl::StatusOr<std::span<const TextRange>> own = blocks_of_turns.Of(message, next);
-      if (!own.ok()) return AddContext(own.status(), absl::StrCat("turn ", i));
-      for (const TextRange& block : *own) {
-        if (block.begin < block.end) out.trained.push_back({block, weight});
-      }
-      continue;
-    }
-    absl::StatusOr<TextRange> range =
-        RangeOfTurn(chat_template, chat, message, turns.size() + turns_before, out);
-    if (!range.ok()) return AddContext(range.status(), absl::StrCat("turn ", i));
-    out.trained.push_back({*range, weight});
+    const absl::Status added = add_turn(i, weight);
+    if (!added.ok()) return AddContext(added, absl::StrCat("turn ", i));
   }
   return absl::OkStatus();
 }

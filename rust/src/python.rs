@@ -378,6 +378,9 @@ struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     fn new(method: &'a str, args: &'a [Value]) -> Result<Arguments<'a>, Error> {
+        if !args.last().is_some_and(Value::is_kwargs) {
+            return Ok(Arguments { method, positional: args, named: None });
+        }
         let (positional, named) = minijinja::value::from_args::<(&[Value], Kwargs)>(args)?;
         Ok(Arguments { method, positional, named: Some(named) })
     }
@@ -649,11 +652,19 @@ pub fn pairs(map: &Value) -> Result<Vec<(Value, Value)>, Error> {
     map.try_iter()?.map(|key| map.get_item(&key).map(|value| (key, value))).collect()
 }
 
+/// `map[key]`. Short dictionaries find a text faster than any other key, for which they compute a hash.
+pub fn member(map: &Value, key: &Value) -> Result<Value, Error> {
+    match key.as_str() {
+        Some(name) => map.get_attr(name),
+        None => map.get_item(key),
+    }
+}
+
 fn dict_method(map: &Value, method: &str, args: &Arguments) -> Result<Value, Error> {
     Ok(match method {
         "get" => {
             let key = args.at(0, "key").unwrap_or_default();
-            let found = map.get_item(&key)?;
+            let found = member(map, &key)?;
             if found.is_undefined() {
                 args.at(1, "default").unwrap_or_else(|| Value::from(()))
             } else {

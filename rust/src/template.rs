@@ -339,7 +339,7 @@ fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     if value.is_none() {
         return Ok(Value::UNDEFINED);
     }
-    value.get_item(key).or(Ok(Value::UNDEFINED))
+    python::member(value, key).or(Ok(Value::UNDEFINED))
 }
 
 fn contains(value: &Value, container: &Value) -> Result<Value, Error> {
@@ -349,7 +349,7 @@ fn contains(value: &Value, container: &Value) -> Result<Value, Error> {
     }
     match container.kind() {
         ValueKind::Undefined => Ok(Value::from(false)),
-        ValueKind::Map => Ok(Value::from(!container.get_item(value)?.is_undefined())),
+        ValueKind::Map => Ok(Value::from(!python::member(container, value)?.is_undefined())),
         ValueKind::Seq | ValueKind::Iterable => Ok(Value::from(container.try_iter()?.any(|element| element == *value))),
         kind => Err(failed(format!("'in' of {kind}, which contains nothing"))),
     }

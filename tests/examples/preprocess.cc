@@ -31,6 +31,7 @@
 #include "preprocess/resize/float_resizer.h"
 #include "preprocess/resize/interpolator.h"
 #include "preprocess/resize/row_resizer.h"
+#include "preprocess/text/known_templates.h"
 #include "preprocess/text/sequence_builder.h"
 #include "preprocess/text/tokenizer.h"
 #include "preprocess/video/frame_rules.h"
@@ -136,6 +137,12 @@ void Interpolate(ImageSize size, std::span<const float> table, std::span<float> 
 
 void Resize(RowSink& sink, std::span<const PixelBand> bands){
 #include "examples/preprocess/resize/row_resizer.h.inc"
+}
+
+std::string WriteChat(std::string_view source, const Tokenizer& tokenizer, const Conversation& conversation,
+                      uint64_t max_text_bytes) {
+#include "examples/preprocess/text/known_templates.h.inc"
+  return std::string();
 }
 
 absl::Status Write(const Job& job, const MediaFamily* family, const Conversation& conversation,

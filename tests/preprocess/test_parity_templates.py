@@ -109,14 +109,28 @@ def draw_chat(generator):
     return chat
 
 
-def made_folder(template, folder):
-    """The tokenizer with this template."""
+def write_folder(source, folder, **members):
+    """The tokenizer with this template; `members` of its configuration."""
+    folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").symlink_to(TOKENIZER / "tokenizer.json")
     config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
     config.pop("chat_template", None)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "chat_template.jinja").write_bytes(template.read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | members))
+    (folder / "chat_template.jinja").write_bytes(source)
+
+
+def made_folder(template, folder):
+    write_folder(template.read_bytes(), folder)
     return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def answers_to(requests):
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    done = subprocess.run([PROGRAM], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(requests)
+    return answers
 
 
 def takes(loaded, content):
@@ -147,11 +161,7 @@ def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
     generator = random.Random(template.stem)
     texts, parts = takes(loaded, "probe"), takes(loaded, [{"type": "text", "text": "probe"}])
     chats = [draw_chat(generator) for _ in range(CHATS)] if texts or not parts else []
-    lines = "".join(json.dumps({"processor": processor, "sample": json.dumps(chat, ensure_ascii=generator.random() < 0.5)}) + "\n" for chat in chats)
-    done = subprocess.run([PROGRAM], input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(chats)
+    answers = answers_to([{"processor": processor, "sample": json.dumps(chat, ensure_ascii=generator.random() < 0.5)} for chat in chats])
     for chat, answer in zip(chats, answers):
         wanted = theirs(loaded, chat, blocks)
         if isinstance(wanted, str):
@@ -164,3 +174,53 @@ def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
         assert answer["ids"] == list(ids), (loaded.decode(answer["ids"]), loaded.decode(ids))
         if blocks:
             assert [int(label != -100) for label in answer["labels"][1:]] == list(mask)[1:], chat
+
+
+# The templates that a hand-written style stands for, and what a tokenizer has to have for it.
+LLAMA3 = {"bos_token": "<|begin_of_text|>", "additional_special_tokens": ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]}
+GEMMA = {"bos_token": "<bos>", "additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]}
+GEMMA4 = {"bos_token": "<bos>", "additional_special_tokens": ["<|turn>", "<turn|>"]}
+KNOWN = {"diffusion_gemma": GEMMA4, "gemma": GEMMA, "gemma3": GEMMA, "gemma4": GEMMA4, "gemma4_v2": GEMMA4, "gemma4_v3": GEMMA4,
+         "gemma4_v4": GEMMA4, "gemma4_v5": GEMMA4, "llama3": LLAMA3, "qwen2_5": {}, "qwen2_5_vl": {}, "qwen3_instruct_2507": {}, "qwen3_vl": {}}
+
+
+def draw_plain_chat(generator):
+    """Of the shape that styles write, or nearly."""
+    roles = ["system"] if generator.random() < 0.3 else []
+    for i in range(generator.randrange(1, 7)):
+        roles.append(["user", "assistant"][i % 2] if generator.random() < 0.95 else generator.choice(["user", "assistant", "system", "tool"]))
+    messages = []
+    for role in roles:
+        content = draw_text(generator, 8)
+        if generator.random() < 0.05:  # texts that templates look for
+            content += generator.choice(["<|im_end|>", "<turn|>", "a<|channel>thought\nb<channel|>c", "<channel|>", "<eos>"])
+        messages.append({"role": role, "content": content})
+        if generator.random() < 0.05:
+            messages[-1] |= generator.choice([{"weight": 0}, {"weight": 1}, {"loss": False}, {"loss": True}, {"weight": 0.5}, {"name": "Ada"}])
+    return {"messages": messages}
+
+
+def test_known_templates_are_those_of_the_list():
+    answers = answers_to([{"template": path.read_text()} for path in TEMPLATES])
+    assert {path.stem for path, answer in zip(TEMPLATES, answers) if answer["known"]} == KNOWN.keys() & {path.stem for path in TEMPLATES}
+
+
+@pytest.mark.parametrize("template", [path for path in TEMPLATES if path.stem in KNOWN], ids=lambda path: path.stem)
+def test_a_style_writes_what_its_template_writes(template, tmp_path):
+    """A comment before the template makes it another, which no style stands for."""
+    source = template.read_bytes()
+    write_folder(source, tmp_path / "known", **KNOWN[template.stem])
+    write_folder(b"{##}" + source, tmp_path / "rendered", **KNOWN[template.stem])
+    generator = random.Random(template.stem)
+    requests = {"known": [], "rendered": []}
+    for i in range(2000):
+        chat = draw_chat(generator) if i % 4 == 0 else draw_plain_chat(generator)
+        labels, system = generator.choice([("", ""), ("", "Be kind.\n"), ("data", ""), ("last_assistant", "Be kind.\n")])
+        for folder, list_of in requests.items():
+            processor = {"tokenizer": str(tmp_path / folder), "chat": "template", "labels": labels, "system": system}
+            list_of.append({"processor": processor, "sample": json.dumps(chat)})
+    assert not answers_to([{"template": (b"{##}" + source).decode()}])[0]["known"]
+    known, rendered = answers_to(requests["known"]), answers_to(requests["rendered"])
+    assert sum("error" not in answer for answer in rendered) > 200
+    for request, one, other in zip(requests["known"], known, rendered):
+        assert one == other, request

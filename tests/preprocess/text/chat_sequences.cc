@@ -1,6 +1,6 @@
 // Chats -> sequences, for test_parity_text.py: each line of the standard input is a JSON object with a
 // processor, a sample's JSON text and the facts of its media; each line of the output is what the model gets,
-// or the error.
+// or the error. Of a line with a template's text alone: whether a style stands for it.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "dataset/format/sample_parser.h"
 #include "preprocess/processor.h"
+#include "preprocess/text/known_templates.h"
 
 namespace evenkeel::preprocess {
 namespace {
@@ -82,6 +83,11 @@ absl::StatusOr<Json> SequenceOf(const Loaded& loaded, const Json& request) {
 void Answer(const std::string& line) {
   static std::map<std::string, absl::StatusOr<Loaded>> processors;
   const Json request = Json::parse(line);
+  if (request.contains("template")) {
+    std::cout << Json{{"known", KnownTemplateOf(request.at("template").get<std::string>()) != nullptr}}
+              << std::endl;
+    return;
+  }
   const std::string name = request.at("processor").dump();
   auto found = processors.find(name);
   if (found == processors.end()) found = processors.emplace(name, Load(request.at("processor"))).first;
