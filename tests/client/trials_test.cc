@@ -52,20 +52,23 @@ class Trials : public testing::Test {
     ASSERT_TRUE(step.ok()) << step.status();
   }
 
+  // What behave() reads; declared before the workers, whose threads may call it until they are destroyed.
+  std::atomic<bool> stands_still_ = true;
+  std::mutex mutex_;
+  std::vector<absl::Time> asked_;
   std::unique_ptr<FakeWorker> tested_, others_[2];
   std::unique_ptr<Consumer> consumer_;
 };
 
 // It takes four times as long as the others and reports nothing meanwhile.
 TEST_F(Trials, AWorkerThatIsOnlySlowIsTrustedAgain) {
-  std::atomic<bool> stands_still = true;
-  ASSERT_NO_FATAL_FAILURE(Connect([&](const PartName&) {
-    return stands_still ? Behaviour{Kind::kStuck} : Behaviour{Kind::kQuiet, 4 * kPartTime};
+  ASSERT_NO_FATAL_FAILURE(Connect([this](const PartName&) {
+    return stands_still_ ? Behaviour{Kind::kStuck} : Behaviour{Kind::kQuiet, 4 * kPartTime};
   }));
   const absl::Time end = absl::Now() + absl::Minutes(2);
   while (consumer_->stats().grey_workers == 0 && absl::Now() < end) Step();
   ASSERT_EQ(consumer_->stats().grey_workers, 1);
-  stands_still = false;
+  stands_still_ = false;
   // A trusted worker is asked in its turn: 30 requests in a row, about 10 steps apart at most.
   int served = tested_->requests(), steps = 0;
   for (int in_turn = 0; in_turn < 30 && absl::Now() < end; ++steps) {
@@ -79,24 +82,22 @@ TEST_F(Trials, AWorkerThatIsOnlySlowIsTrustedAgain) {
 }
 
 TEST_F(Trials, AWorkerThatStandsStillAgainIsAskedLaterEachTime) {
-  std::mutex mutex;
-  std::vector<absl::Time> asked;
-  ASSERT_NO_FATAL_FAILURE(Connect([&](const PartName& name) {
-    std::lock_guard<std::mutex> lock(mutex);
+  ASSERT_NO_FATAL_FAILURE(Connect([this](const PartName& name) {
+    std::lock_guard<std::mutex> lock(mutex_);
     if (name.phase != kVisionPhase) return Behaviour{Kind::kSlow, kPartTime};
-    asked.push_back(SteadyNow());
+    asked_.push_back(SteadyNow());
     return Behaviour{Kind::kStuck};
   }));
   constexpr size_t kRequests = 5;
   const absl::Time end = SteadyNow() + absl::Minutes(2);
-  auto count = [&] {
-    std::lock_guard<std::mutex> lock(mutex);
-    return asked.size();
+  auto count = [this] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return asked_.size();
   };
   while (count() < kRequests && SteadyNow() < end) Step();
   ASSERT_GE(count(), kRequests) << "it is not given up for ever";
-  std::lock_guard<std::mutex> lock(mutex);
-  for (size_t i = 1; i < kRequests; ++i) EXPECT_GE(asked[i] - asked[i - 1], kTimeout * (1 << (i - 1))) << i;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = 1; i < kRequests; ++i) EXPECT_GE(asked_[i] - asked_[i - 1], kTimeout * (1 << (i - 1))) << i;
 }
 
 }  // namespace
