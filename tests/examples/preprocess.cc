@@ -55,10 +55,9 @@ absl::Status KaldiClip(std::span<const float> clip) {
   return absl::OkStatus();
 }
 
-bool PowersOfClip(const MelSpectrum& spectrum, std::span<const float> clip, std::span<const double> hann,
+void PowersOfClip(const MelSpectrum& spectrum, std::span<const float> clip, std::span<const double> hann,
                   std::span<float> features) {
 #include "examples/preprocess/audio/frame_powers.h.inc"
-  return finite;
 }
 
 void PowersOfFrames(std::span<const FramePair> two_windowed_frames){
