@@ -3,7 +3,8 @@ random conversations, with tools and odd texts; ids, and masks where the templat
 
 The templates are those that the package `trl` carries (tests/preprocess/parity/install puts them into the environment), the
 tokenizer is the one beside the tree (EVENKEEL_SHARED, or ../shared); without either there is nothing to compare.
-EVENKEEL_CHAT_TEMPLATES names another folder of *.jinja files, EVENKEEL_PARITY_CHATS how many chats each template gets (30).
+EVENKEEL_CHAT_TEMPLATES names another folder of *.jinja files, EVENKEEL_PARITY_CHATS how many chats each template gets (30), and
+EVENKEEL_PARITY_PLAIN_CHATS how many each of those that a style stands for (400).
 """
 
 import datetime
@@ -24,6 +25,7 @@ PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
 TOKENIZER = SHARED / "tokenizers/qwen2_5"
 TEMPLATES = sorted(pathlib.Path(os.environ.get("EVENKEEL_CHAT_TEMPLATES", pathlib.Path(sys.prefix) / "templates")).rglob("*.jinja"))
 CHATS = int(os.environ.get("EVENKEEL_PARITY_CHATS", "30"))
+PLAIN_CHATS = int(os.environ.get("EVENKEEL_PARITY_PLAIN_CHATS", "400"))
 DAY = datetime.datetime(2026, 11, 24)
 
 pytestmark = [
@@ -110,17 +112,21 @@ def draw_chat(generator):
 
 
 def write_folder(source, folder, **members):
-    """The tokenizer with this template; `members` of its configuration."""
+    """The tokenizer with this template, or none; `members` of its configuration."""
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").symlink_to(TOKENIZER / "tokenizer.json")
     config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
     config.pop("chat_template", None)
     (folder / "tokenizer_config.json").write_text(json.dumps(config | members))
-    (folder / "chat_template.jinja").write_bytes(source)
+    if source is not None:
+        (folder / "chat_template.jinja").write_bytes(source)
 
 
-def made_folder(template, folder):
-    write_folder(template.read_bytes(), folder)
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """Loaded once: that takes longer than a template's chats."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_folder(None, folder)
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
@@ -152,10 +158,12 @@ def theirs(loaded, chat, with_masks):
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=[path.stem for path in TEMPLATES])
-def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch):
+def test_chats_are_those_of_transformers(template, tmp_path, monkeypatch, tokenizer):
     monkeypatch.setattr(transformers.utils.chat_template_utils, "datetime", PinnedDay)
-    loaded = made_folder(template, tmp_path)
-    blocks = "endgeneration" in template.read_text()
+    write_folder(template.read_bytes(), tmp_path)
+    loaded = tokenizer
+    loaded.chat_template = template.read_text()
+    blocks = "endgeneration" in loaded.chat_template
     processor = {"tokenizer": str(tmp_path), "chat": "template", "labels": "" if blocks else "all",
                  "date": str(DAY.date())}
     generator = random.Random(template.stem)
@@ -213,7 +221,7 @@ def test_a_style_writes_what_its_template_writes(template, tmp_path):
     write_folder(b"{##}" + source, tmp_path / "rendered", **KNOWN[template.stem])
     generator = random.Random(template.stem)
     requests = {"known": [], "rendered": []}
-    for i in range(2000):
+    for i in range(PLAIN_CHATS):
         chat = draw_chat(generator) if i % 4 == 0 else draw_plain_chat(generator)
         labels, system = generator.choice([("", ""), ("", "Be kind.\n"), ("data", ""), ("last_assistant", "Be kind.\n")])
         for folder, list_of in requests.items():
@@ -221,6 +229,6 @@ def test_a_style_writes_what_its_template_writes(template, tmp_path):
             list_of.append({"processor": processor, "sample": json.dumps(chat)})
     assert not answers_to([{"template": (b"{##}" + source).decode()}])[0]["known"]
     known, rendered = answers_to(requests["known"]), answers_to(requests["rendered"])
-    assert sum("error" not in answer for answer in rendered) > 200
+    assert sum("error" not in answer for answer in rendered) > PLAIN_CHATS / 10
     for request, one, other in zip(requests["known"], known, rendered):
         assert one == other, request
