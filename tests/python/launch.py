@@ -68,6 +68,52 @@ class Template:
         self._process.stdout.close()
 
 
+def of_the_job(folder):
+    """{pid: command line} of workers, their decoders and supervisors."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().decode().replace("\0", " ")
+            if str(folder) in words and (" serve " in words or "embedded.py" in words):
+                found[int(path.name)] = words
+    return found
+
+
+def shared_memory_of(pids):
+    """Files of /dev/shm that the processes map or have open."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text().split()
+            links = [os.readlink(one) for one in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+            found |= {word for word in maps + links if word.startswith("/dev/shm/")}
+    return found
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def killed(ranks, folder):
+    """Kills the ranks of a training on a job in `folder` at the end of the block: nothing is left of them."""
+    try:
+        yield
+        workers = of_the_job(folder)
+        assert len(workers) >= 2, "a worker and its supervisor"
+        memory = shared_memory_of([*ranks, *workers])
+    finally:
+        for rank in ranks:
+            os.kill(rank, signal.SIGKILL)
+    wait_until(lambda: not of_the_job(folder))
+    assert not [one for one in memory if os.path.exists(one)]
+    segments = [line.split() for line in pathlib.Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    assert not [words for words in segments if int(words[4]) in {*ranks, *workers}], "of System V"
+
+
 def _rank(task, rank):
     os.chdir(task["folder"])
     for number, name in ((1, "out"), (2, "err")):

@@ -1,14 +1,11 @@
 """The examples of trainers, each with a small random model on two gloo ranks: the plain loop's losses, and the same steps
 after a checkpoint of the trainer's own kind. Frameworks that are not installed are skipped."""
 
-import contextlib
 import importlib.util
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -171,50 +168,11 @@ def test_torchtitan_trains_and_resumes(template, folder):
     assert train("titan-parts", 2, STEPS // 2) + train("titan-parts", 2, STEPS) == whole
 
 
-def of_the_job(folder):
-    """{pid: command line} of workers, their decoders and supervisors."""
-    found = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (path / "cmdline").read_bytes().decode().replace("\0", " ")
-            if str(folder) in words and (" serve " in words or "embedded.py" in words):
-                found[int(path.name)] = words
-    return found
-
-
-def shared_memory_of(pids):
-    """Files of /dev/shm that the processes map or have open."""
-    found = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            maps = pathlib.Path(f"/proc/{pid}/maps").read_text().split()
-            links = [os.readlink(one) for one in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
-            found |= {word for word in maps + links if word.startswith("/dev/shm/")}
-    return found
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_nothing_is_left_of_a_killed_trainer(template, folder):
     place = folder / "killed"
     ranks = template.start(2, place, EXAMPLES / "train_ddp.py", folder / "ranks-2.yaml", folder / "model", 100000)
-    try:
-        wait_until(lambda: (place / "0.out").exists() and len((place / "0.out").read_text().splitlines()) > 2)
-        workers = of_the_job(folder)
-        assert len(workers) >= 2, "a worker and its supervisor"
-        memory = shared_memory_of([*ranks, *workers])
-    finally:
-        for rank in ranks:
-            os.kill(rank, signal.SIGKILL)
-    wait_until(lambda: not of_the_job(folder))
-    assert not [one for one in memory if os.path.exists(one)]
-    segments = [line.split() for line in pathlib.Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
-    assert not [words for words in segments if int(words[4]) in {*ranks, *workers}], "of System V"
+    with launch.killed(ranks, folder):
+        launch.wait_until(lambda: (place / "0.out").exists() and len((place / "0.out").read_text().splitlines()) > 2)
 
 
 def test_no_file_of_a_trainer_is_imported_by_the_package():
