@@ -3,10 +3,12 @@
     bridge_training.py JOB VOCABULARY STEPS [INITIAL]
 
 Writes the first weights into initial.pt; trains by a plain loop from the weights INITIAL. Prints a step and its loss a line.
+After the step that the file `hold` names, if there is one, a rank writes held-RANK and waits until it is killed.
 """
 import dataclasses
 import importlib
 import pathlib
+import signal
 import sys
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "trainers"
@@ -85,8 +87,14 @@ def main(job, vocabulary, steps, initial=None):
     def save(context):
         if os.environ["RANK"] == "0" and context.state.train_state.step == 0:
             torch.save(context.model[0].module.state_dict(), "initial.pt")
+
+    def hold(context):
+        if pathlib.Path("hold").exists() and context.state.train_state.step == int(pathlib.Path("hold").read_text()):
+            pathlib.Path(f"held-{os.environ['RANK']}").touch()
+            signal.pause()
     callbacks = example.make_callbacks()
     callbacks.register("on_train_start", save)
+    callbacks.register("on_train_step_end", hold)
     example.pretrain(config, example.forward_step, callbacks)
 
 

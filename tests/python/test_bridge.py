@@ -1,4 +1,5 @@
-"""Megatron-Bridge's own training loop on our provider, on a CPU: a plain loop's losses, and the same steps after a checkpoint."""
+"""Megatron-Bridge's own training loop on our provider, on a CPU: a plain loop's losses, and after a kill
+nothing is left, and the checkpoint goes on with the same steps."""
 
 import os
 import pathlib
@@ -44,17 +45,25 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def train(folder):
-    """A function that trains and gives [(step, loss)]."""
+def template(folder):
     template = launch.Template(["bridge_on_cpu", "train_megatron_bridge_gpt"], [*PATH, str(jobs.ROOT / "examples" / "trainers")],
                                {**ENVIRONMENT, "EVENKEEL_RUNTIME_DIR": str(folder / "runtime")})
-
-    def run(place, ranks, steps, *initial):
-        lines = template.run(ranks, folder / place, HERE / "bridge_training.py", folder / f"ranks-{ranks}.yaml",
-                             jobs.vocabulary(), steps, *initial)
-        return [(int(line.split()[0]), float(line.split()[1])) for line in lines if line[:1].isdigit()]
-    yield run
+    yield template
     template.close()
+
+
+def arguments(folder, place, ranks, steps, *more):
+    return ranks, folder / place, HERE / "bridge_training.py", folder / f"ranks-{ranks}.yaml", jobs.vocabulary(), steps, *more
+
+
+def losses(lines):
+    return [(int(line.split()[0]), float(line.split()[1])) for line in lines if line[:1].isdigit()]
+
+
+@pytest.fixture(scope="module")
+def train(folder, template):
+    """A function that trains and gives [(step, loss)]."""
+    return lambda *told: losses(template.run(*arguments(folder, *told)))
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +77,17 @@ def test_bridges_loop_has_the_plain_losses(folder, train, whole):
     assert [loss for _, loss in whole] == pytest.approx([loss for _, loss in plain], rel=2e-4)
 
 
-def test_bridges_checkpoint_resumes_the_same_steps(folder, train, whole):
-    states = [folder / "parts" / "out" / "iter_0000002" / f"train_dataloader_dprank00{rank}.pt" for rank in (0, 1)]
-    first = train("parts", 2, STEPS // 2)
-    assert all(path.exists() for path in states)
-    assert first + train("parts", 2, STEPS) == whole
+def test_a_killed_training_leaves_nothing_and_resumes(folder, template, train, whole):
+    place = folder / "killed"
+    place.mkdir()
+    (place / "hold").write_text("2")  # the step after which the ranks wait; the checkpoint has the two before it
+    ranks = template.start(*arguments(folder, "killed", 2, STEPS))
+    with launch.killed(ranks, folder):
+        launch.wait_until(lambda: all((place / f"held-{rank}").exists() for rank in (0, 1)))
+    assert all((place / "out" / "iter_0000002" / f"train_dataloader_dprank00{rank}.pt").exists() for rank in (0, 1))
+    assert losses((place / "0.out").read_text().splitlines()) == whole[:3]
+    (place / "hold").unlink()
+    assert train("killed", 2, STEPS) == whole[2:]
 
 
 def test_bridges_checkpoint_without_the_datas_state_is_refused(folder, train):
