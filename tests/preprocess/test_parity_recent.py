@@ -172,8 +172,6 @@ def made(family, resampler, folder):
             setattr(words, f"{attribute}_id", words.convert_tokens_to_ids(token))
     parts = {argument: getattr(__import__(f"transformers.models.{module.split('_', 2)[2]}.{module}", fromlist=[kind]), kind)(**values)
              for argument, module, kind, *values in family.parts for values in [values[0] if values else {}]}
-    if family.processor == "SmolVLMProcessor":  # which wants a package for its videos
-        __import__("transformers.models.smolvlm.processing_smolvlm", fromlist=["num2words"]).num2words = str
     pictures = image_processor(*family.image, resampler)(**family.values)
     processor = getattr(transformers, family.processor)(image_processor=pictures, tokenizer=words, **parts, **family.told)
     folder.mkdir()

@@ -106,10 +106,8 @@ def test_smolvlm_reads_its_video_file(tmp_path, odd_videos, values, options):
 @pytest.mark.skipif(RELEASE == 4, reason="5.23 is followed")
 @pytest.mark.skipif(not PROGRAM.exists(), reason=f"no program at {PROGRAM}")
 def test_a_smolvlm_chat_with_a_video_is_that_of_the_processor(tmp_path):
-    words = pytest.importorskip("num2words")
     folder = tmp_path / "folder"
     processor = processor_of("smolvlm2", "aten_u8", folder)
-    __import__("transformers.models.smolvlm.processing_smolvlm", fromlist=["num2words"]).num2words = words.num2words
     # Like the published template, it writes no videos; the processor then writes by one of its own.
     (folder / "chat_template.jinja").write_text("{% for turn in messages %}{{ turn.role }}: {% for part in turn.content %}"
                                                 "{{ part.text if part.type == 'text' else '<image>' if part.type == 'image' else '' }}"
