@@ -1,10 +1,11 @@
 // The fast path of `chat: template`: templates that checkpoints publish, and the hand-written style that writes the
 // same text.
 //
-// A template is known by the digest of its exact text. A style writes conversations of the plain shape alone: an optional
-// system's turn, then users and assistants, a user first, each with at most one text that spells no special token and
-// none that the template looks for; no media, tools, documents or other members. All others are the template's (templated_chat.h), and so are all errors.
-// Text, special tokens and trained ranges are the same on both ways; only their time differs.
+// A template is known by the digest of its exact text. A style writes conversations of the plain shape alone: an
+// optional system's turn, then users and assistants, a user first, each with at most one text that spells no special token and
+// none that the template looks for; no media, tools, documents or other members. All others are the template's
+// (templated_chat.h), and so are all errors. Text, special tokens and trained ranges are the same on both ways; only
+// their time differs.
 //
 // Example:
 //     const KnownTemplate* known = KnownTemplateOf(source);
@@ -32,9 +33,8 @@ namespace evenkeel::preprocess {
 struct KnownTemplate {
   std::string_view digest;  // of the template's text, in hexadecimal digits (core/digest.h)
   const ChatStyle* style;
-  std::string_view
-      default_system;      // what it writes where a conversation has no system prompt; empty: nothing
-  bool has_system = true;  // it accepts a system prompt
+  std::string_view default_system;  // written where a conversation has no system prompt; empty: nothing
+  bool has_system = true;           // it accepts a system prompt
   std::span<const std::string_view> removed = {};  // texts with which it removes parts of an answer
 };
 
