@@ -25,7 +25,7 @@ if(EVENKEEL_SANITIZE)
   set(EVENKEEL_PLAIN "")
   set(sanitizer_options -fsanitize=${EVENKEEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   if(EVENKEEL_SANITIZE MATCHES thread)
-    set(EVENKEEL_PLAIN core preprocess reorder reorder_problem)
+    set(EVENKEEL_PLAIN proto core preprocess reorder reorder_problem)
     # GCC warns of what the instrumentation alone brings.
     list(APPEND sanitizer_options -O1 -g1 -Wno-error)
   endif()

@@ -2,7 +2,7 @@
 bit for bit; the audio of the Omni models.
 
 The pictures are the photos next to the tree (EVENKEEL_SHARED, or ../shared), else those of the goldens; every
-EVENKEEL_PARITY_EVERY-th of them (19), 1 for all.
+EVENKEEL_PARITY_EVERY-th of them (29), 1 for all.
 """
 
 import json
@@ -62,7 +62,7 @@ def leaves_conversion(folder):
 
 
 def photos():
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "19"))
+    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
     paths = media("photos", ["pictures/*.png", "pictures/smooth.jpg", "images/*.jpg", "images/rgb*.png", "images/l*.webp"])
     return [path for path in paths if path.suffix in (".jpg", ".jpeg", ".png", ".webp")][::every]
 
