@@ -106,15 +106,6 @@ function(evenkeel_room name)
   endif()
 endfunction()
 
-# evenkeel_loops(SOURCES...)
-# Sources whose loops over values are most of what tests wait for. The asan preset optimises these alone: everything else
-# compiles in a third of the time there, and hardly runs longer. A header precompiled without optimisation cannot serve them.
-function(evenkeel_loops)
-  if(EVENKEEL_SANITIZE MATCHES address)
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
-  endif()
-endfunction()
-
 # evenkeel_commands(TARGET)
 # A target of commands: they translate arguments, and reading CLI11 took longer than compiling them.
 function(evenkeel_commands target)
