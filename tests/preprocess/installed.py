@@ -1,6 +1,7 @@
 """The installed `transformers`, release 4 or 5, behind one set of names. Importing it skips where a part is missing."""
 
 import importlib
+import os
 
 import pytest
 
@@ -16,6 +17,8 @@ RELEASE = int(transformers.__version__.split(".")[0])
 GOLDEN = ROOT / "tests/golden/data"
 PROCESSORS = GOLDEN / "processors"
 Image.MAX_IMAGE_PIXELS = None
+# Of many alike cases a run takes every one of this number; 1: all.
+EVERY = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
 
 needed = [
     pytest.mark.skipif(not BINARY.exists(), reason=f"no binary at {BINARY}"),
@@ -51,3 +54,8 @@ def media(folder, instead):
     """Files of a folder of the media next to the tree; without it, the goldens that `instead` names."""
     found = sorted((SHARED / "media" / folder).glob("*")) if SHARED.exists() else []
     return found or sorted(path for pattern in instead for path in GOLDEN.glob(pattern))
+
+
+def photos(*instead):
+    """Every EVERY-th photo next to the tree; without these, of the goldens that `instead` names."""
+    return [path for path in media("photos", instead) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")][::EVERY]

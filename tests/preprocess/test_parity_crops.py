@@ -5,7 +5,6 @@ The pictures are of odd sizes, and the photos next to the tree; every EVENKEEL_P
 
 import dataclasses
 import json
-import os
 import random
 import subprocess
 
@@ -13,14 +12,13 @@ import numpy as np
 import pytest
 
 from command import SHARED, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, image_processor, media, needed, threads, transformers  # threads: a fixture  # noqa: F401
+from installed import GOLDEN, RELEASE, Image, image_processor, media, needed, photos, threads, transformers  # threads: a fixture  # noqa: F401
 from frames import decoded, expected  # after `installed`, which skips where there is no transformers
 from test_parity_recent import FAMILIES, PICTURE, PROGRAM, SIZES, TOKENIZER, draw_text, made
 from test_parity_video import ATEN, drawn
 from transformers.video_utils import VideoMetadata  # after `installed`
 
 pytestmark = [*needed, pytest.mark.skipif(RELEASE == 4, reason="has no such class")]
-EVERY = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
 MOLMO_TOKENS = ["<im_patch>", "<im_col>", "<im_start>", "<low_res_im_start>", "<frame_start>", "<im_end>", "<frame_end>", "<im_low>",
                 "<|image|>", "<|video|>"]
 SMALL = {"size": {"height": 98, "width": 98}, "patch_size": 7, "max_crops": 5, "overlap_margins": [1, 2], "pooling_size": [2, 3]}
@@ -33,11 +31,6 @@ MOLMO = {
     "cubic": ({"resample": 3, "max_crops": 12, "overlap_margins": [0, 4], "image_mean": [0.4] * 3}, {**SCALED, "pooling_size": [2, 2]},
               {"use_single_crop_col_tokens": False, "use_single_crop_start_token": False, "video_use_col_tokens": True}),
 }
-
-
-def photos():
-    found = [path for path in media("photos", ["pictures/*.png", "images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
-    return found[::EVERY]
 
 
 def words_with(tokens, **named):

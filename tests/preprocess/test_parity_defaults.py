@@ -3,14 +3,13 @@ and AutoImageProcessor of the installed `transformers`, release 4 or 5, take for
 """
 
 import json
-import os
 import shutil
 
 import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, PROCESSORS, RELEASE, Image, in_patches, media, needed, transformers
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, in_patches, needed, photos, transformers
 from test_parity_families import MAX_PIXELS, PATCHES, leaves_conversion
 
 pytestmark = needed
@@ -24,9 +23,7 @@ NAMES = {"as it is": lambda name: name, "plain": lambda name: name.removesuffix(
 
 def pictures():
     """Photographs, and pictures with each kind of transparency."""
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "37"))
-    photos = [path for path in media("photos", ["images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
-    return photos[::every] + [GOLDEN / "images" / name for name in ("lossless-alpha.webp", "palette-transparent.png")]
+    return photos("images/*.jpg") + [GOLDEN / "images" / name for name in ("lossless-alpha.webp", "palette-transparent.png")]
 
 
 def folder_with(tmp_path, name, spelling):

@@ -6,7 +6,6 @@ EVENKEEL_PARITY_EVERY-th of them (29), 1 for all.
 """
 
 import json
-import os
 import struct
 import wave
 import zlib
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, in_patches, media, needed, transformers
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, in_patches, needed, photos, transformers
 
 ImageOps = pytest.importorskip("PIL.ImageOps")
 PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
@@ -61,18 +60,12 @@ def leaves_conversion(folder):
     return "do_convert_rgb" in config and config["do_convert_rgb"] is None and not of_processor
 
 
-def photos():
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    paths = media("photos", ["pictures/*.png", "pictures/smooth.jpg", "images/*.jpg", "images/rgb*.png", "images/l*.webp"])
-    return [path for path in paths if path.suffix in (".jpg", ".jpeg", ".png", ".webp")][::every]
-
-
 @pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
 @pytest.mark.parametrize("folder", FAMILIES)
 def test_pixels_equal_transformers_bit_for_bit(tmp_path, folder, resampler):
     processor = reference(folder, resampler)
     wrong = []
-    for photo in photos():
+    for photo in photos("pictures/*.png", "pictures/smooth.jpg", "images/*.jpg", "images/rgb*.png", "images/l*.webp"):
         extra = ["--max-pixels", MAX_PIXELS] if folder.startswith("qwen") else []
         image = Image.open(photo)
         if RELEASE == 4 or leaves_conversion(folder):  # drops alpha

@@ -6,7 +6,6 @@ EVENKEEL_PARITY_EVERY-th picture (29), 1 for all.
 """
 
 import json
-import os
 import random
 import subprocess
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, media, needed, transformers
+from installed import GOLDEN, RELEASE, Image, needed, photos
 from frames import decoded, rate
 from test_parity_recent import PICTURE, PROGRAM, SIZES, TOKENIZER, Family, draw_text, made
 from test_parity_video import ATEN, drawn
@@ -68,9 +67,7 @@ def test_pictures_of_odd_sizes_are_those_of_the_processor(tmp_path, resampler, v
 @pytest.mark.parametrize("resampler", ["aten_u8", "pil13"])
 def test_photos_are_those_of_the_processor(tmp_path, resampler):
     processor = made(family(), resampler, tmp_path / "folder")
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    photos = [path for path in media("photos", ["pictures/*.png", "images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
-    for path in photos[::every]:
+    for path in photos("pictures/*.png", "images/*.jpg"):
         compare(tmp_path, processor, resampler, path)
 
 

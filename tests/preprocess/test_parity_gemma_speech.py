@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from command import BINARY, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, needed, transformers
+from installed import GOLDEN, RELEASE, Image, needed
 from test_parity_gemma4 import family as gemma4_family
 from test_parity_recent import FAMILIES, PICTURE, PROGRAM, TOKENIZER, draw_text, made
 

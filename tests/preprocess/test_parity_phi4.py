@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from command import BINARY, SHARED, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, needed, threads, transformers  # threads: a fixture  # noqa: F401
+from installed import GOLDEN, RELEASE, Image, needed, photos, threads, transformers  # threads: a fixture  # noqa: F401
 
 TOKENIZER = GOLDEN.parent / "tokenizer"
 PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
@@ -103,10 +103,9 @@ def test_several_pictures_of_a_call_are_each_as_alone(tmp_path):
 @pytest.mark.parametrize("name", ["published", "small"])
 def test_photos_are_those_of_the_processor(tmp_path, name):
     processor = processor_in(tmp_path / "folder", VALUES[name])
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    paths = [path for path in sorted((SHARED / "media/photos").glob("*")) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
-    assert [path for path in paths[::every] if differing(tmp_path, tmp_path / "folder", processor, [path])] == []
-    print(f"phi4 {name}: {len(paths[::every])} photos are equal")
+    paths = photos()
+    assert [path for path in paths if differing(tmp_path, tmp_path / "folder", processor, [path])] == []
+    print(f"phi4 {name}: {len(paths)} photos are equal")
 
 
 def test_pictures_that_the_processor_fails_on_are_refused(tmp_path):

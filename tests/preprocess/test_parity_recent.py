@@ -4,7 +4,7 @@ processors of the installed `transformers`, release 4 or 5: folders that they wr
 they have, numbers, and whole sequences.
 
 The pictures are of odd sizes, and the photos beside the tree (EVENKEEL_SHARED, or ../shared) where these are; every
-EVENKEEL_PARITY_EVERY-th of them (29), 1 for all, and for all sizes with every family.
+EVENKEEL_PARITY_EVERY-th of them (29), 1 for all, also for all sizes with each backend of a family.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from command import BINARY, SHARED, preprocess, refusal
-from installed import GOLDEN, RELEASE, Image, image_processor, needed, transformers
+from installed import EVERY, GOLDEN, RELEASE, Image, image_processor, needed, photos, transformers
 
 TOKENIZER = GOLDEN.parent / "tokenizer"
 PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
@@ -26,8 +26,6 @@ PROGRAM = pathlib.Path(os.environ.get("EVENKEEL_CHAT_SEQUENCES",
 PICTURE = GOLDEN / "pictures/scene.png"
 SIZES = [(41, 29), (1, 1), (1, 60), (60, 1), (3, 200), (300, 200), (200, 300), (600, 256), (56, 84), (57, 83), (336, 336), (337, 672),
          (1500, 400), (400, 1499), (2000, 31), (31, 2000), (1121, 1120)]
-
-EVERY = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
 
 pytestmark = needed
 
@@ -233,8 +231,7 @@ def test_pictures_of_odd_sizes_are_those_of_the_processor(tmp_path, name, resamp
 def test_photos_are_those_of_the_processor(tmp_path, name, resampler):
     folder = tmp_path / "folder"
     processor = processor_of(name, resampler, folder)
-    paths = [path for path in sorted((SHARED / "media/photos").glob("*")) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
-    compared = [differing(tmp_path, folder, processor, [path], resampler) for path in paths[::EVERY]]
+    compared = [differing(tmp_path, folder, processor, [path], resampler) for path in photos()]
     print(f"{name} {resampler}: {sum(wrong for wrong, _ in compared)} of {sum(size for _, size in compared)} values differ, "
           f"{len(compared)} photos")
     assert not sum(wrong for wrong, _ in compared)

@@ -3,13 +3,12 @@
 """
 
 import json
-import os
 
 import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, Image, media, needed
+from installed import GOLDEN, Image, needed, photos
 
 transforms = pytest.importorskip("torchvision.transforms")
 
@@ -71,9 +70,7 @@ def test_internvls_own_tiles_of_odd_sizes_are_the_same(tmp_path, values):
 
 def test_internvls_own_tiles_of_photos_are_the_same(tmp_path):
     folder, model = internvl(tmp_path)
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    paths = [path for path in media("photos", ["pictures/*.png", "images/*.jpg", "images/rgb*.png", "images/l*.webp"])
-             if path.suffix in (".jpg", ".jpeg", ".png", ".webp")][::every]
+    paths = photos("pictures/*.png", "images/*.jpg", "images/rgb*.png", "images/l*.webp")
     assert not [path.name for path in paths if differing(tmp_path, folder, model, path)]
 
 

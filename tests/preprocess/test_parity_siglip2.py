@@ -1,15 +1,14 @@
 """SigLIP 2 of any size (NaFlex) against the processors of the installed `transformers`, release 4 or 5, by torchvision and by
-Pillow, bit for bit: pictures of odd sizes, and every EVENKEEL_PARITY_EVERY-th photo beside the tree (29), 1 for all.
+Pillow, bit for bit: pictures of odd sizes, and every EVENKEEL_PARITY_EVERY-th photo next to the tree (29), 1 for all.
 """
 
 import json
-import os
 
 import numpy as np
 import pytest
 
 from command import preprocess
-from installed import GOLDEN, RELEASE, Image, image_processor, media, needed
+from installed import GOLDEN, RELEASE, Image, image_processor, needed, photos
 
 pytestmark = needed
 PICTURE = GOLDEN / "pictures/scene.png"
@@ -18,16 +17,11 @@ OTHER = {"patch_size": 14, "max_num_patches": 1024, "image_mean": [0.1, 0.2, 0.3
 CASES = [("aten_u8", {}), ("pil13", {}), ("aten_u8", OTHER), ("pil13", {"max_num_patches": 49})]
 
 
-def photos():
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    return [path for path in media("photos", ["images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")][::every]
-
-
 @pytest.mark.parametrize("resampler,values", CASES, ids=str)
 def test_patches_are_those_of_the_processor(tmp_path, resampler, values):
     processor = image_processor("siglip2", "Siglip2ImageProcessor", resampler)(**values)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "Siglip2ImageProcessor", **values}))
-    paths = photos()
+    paths = photos("images/*.jpg")
     for width, height in SIZES:
         if RELEASE == 4 and 1 in (width, height):
             continue  # takes them for channels

@@ -5,7 +5,6 @@ videos; bit for bit.
 
 import dataclasses
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from command import preprocess, refusal
-from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, transformers
+from installed import GOLDEN, PROCESSORS, RELEASE, Image, image_processor, media, needed, photos, transformers
 from frames import decoded, expected, ffmpeg
 from test_parity_recent import FAMILIES, PROGRAM, TOKENIZER, draw_text, made, processor_of
 from test_parity_video import ATEN, drawn
@@ -141,10 +140,8 @@ def test_a_smolvlm_chat_with_a_video_is_that_of_the_processor(tmp_path):
 def clips_of_photos(tmp_path_factory):
     """Clips of two frames: photos of odd sizes, the second frame turned over; every EVENKEEL_PARITY_EVERY-th (29), 1 for all."""
     folder = tmp_path_factory.mktemp("clips")
-    every = int(os.environ.get("EVENKEEL_PARITY_EVERY", "29"))
-    paths = [path for path in media("photos", ["pictures/*.png", "images/*.jpg"]) if path.suffix in (".jpg", ".jpeg", ".png", ".webp")]
     out = []
-    for path in paths[::every]:
+    for path in photos("pictures/*.png", "images/*.jpg"):
         picture = Image.open(path).convert("RGB")
         picture.save(folder / "0.png")
         picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(folder / "1.png")
@@ -231,9 +228,9 @@ def test_videos_of_single_frames_are_those_of_the_processor(tmp_path, odd_videos
     if words:
         options = dict(zip((word[2:].replace("-", "_") for word in words[::2]), words[1::2]))
     compared = 0
-    photos = [] if "num_frames" in values or "max_frames" in values else clips_of_photos  # which have two frames
-    for path in (*media("video", ["video/h264.mp4", "video/vp9.webm"])[::3], GOLDEN / "video/h264.mp4", *odd_videos.values(), *photos):
-        if path.stat().st_size > 1 << 20 and path not in photos and not options.get("do_sample_frames", True):
+    clips = [] if "num_frames" in values or "max_frames" in values else clips_of_photos  # which have two frames
+    for path in (*media("video", ["video/h264.mp4", "video/vp9.webm"])[::3], GOLDEN / "video/h264.mp4", *odd_videos.values(), *clips):
+        if path.stat().st_size > 1 << 20 and path not in clips and not options.get("do_sample_frames", True):
             continue  # all frames of a long one
         try:
             values_there, grid = expected(processor, path, tmp_path, **options)
@@ -252,7 +249,7 @@ def test_videos_of_single_frames_are_those_of_the_processor(tmp_path, odd_videos
         mine = ours["pixel_values_videos"].reshape(values_there.shape)
         assert not np.count_nonzero(mine.view(np.uint32) != np.ascontiguousarray(values_there).view(np.uint32)), path.name
         compared += values_there.size
-    print(f"{name}: 0 of {compared} values differ, {len(photos)} clips of photos")
+    print(f"{name}: 0 of {compared} values differ, {len(clips)} clips of photos")
     assert compared
 
 
