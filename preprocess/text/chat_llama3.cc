@@ -28,9 +28,7 @@ void RenderTurn(Role role, std::span<const Span> spans, Rendering& out) {
 }
 
 void RenderLlama3(const Conversation& chat, std::string_view system, Rendering& out) {
-  const Span of_job{.text = system};
-  if (!system.empty()) RenderTurn(Role::kSystem, {&of_job, 1}, out);
-  for (const Turn& turn : chat.turns) RenderTurn(turn.role, turn.spans, out);
+  EachTurn(chat, system, RenderTurn, out);
 }
 
 }  // namespace

@@ -84,6 +84,13 @@ void Rendering::TrimmedContent(std::span<const Span> spans, bool trained) {
   }
 }
 
+void EachTurn(const Conversation& chat, std::string_view system,
+              void (*turn)(Role role, std::span<const Span> spans, Rendering& out), Rendering& out) {
+  const Span of_job{.text = system};
+  if (!system.empty()) turn(Role::kSystem, {&of_job, 1}, out);
+  for (const Turn& one : chat.turns) turn(one.role, one.spans, out);
+}
+
 std::string_view MustAlternate(std::span<const Turn> turns, size_t turn) {
   const size_t first = turns[0].role == Role::kSystem ? 1 : 0;
   if (turn < first) return "";

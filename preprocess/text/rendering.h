@@ -67,6 +67,10 @@ extern const ChatStyle kLlava;       // chat_llava.cc: the template of LLaVA-1.5
 extern const ChatStyle kVicuna;      // chat_llava.cc: as LLaVA-1.5 was trained
 extern const ChatStyle kPlain;       // rendering.cc
 
+// Renders every turn by `turn`, the job's system prompt as one before them.
+void EachTurn(const Conversation& chat, std::string_view system,
+              void (*turn)(Role role, std::span<const Span> spans, Rendering& out), Rendering& out);
+
 // A `refusal`: after an optional system turn, users and assistants must alternate, a user first.
 std::string_view MustAlternate(std::span<const Turn> turns, size_t turn);
 
