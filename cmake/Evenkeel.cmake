@@ -20,14 +20,14 @@ add_compile_options(-ffp-contract=off -fno-fast-math)
 add_compile_definitions(_FILE_OFFSET_BITS=64)
 
 if(EVENKEEL_SANITIZE)
-  # ThreadSanitizer looks at the rooms with threads. The rooms of EVENKEEL_PLAIN have none: compiled as in the release
-  # build, they come from the compiler cache.
-  set(EVENKEEL_PLAIN "")
+  # ThreadSanitizer looks at the rooms with threads. Those of EVENKEEL_PLAIN_ROOMS start none, and clang's analysis sees
+  # their few locks: compiled as in the release build, they come from the compiler cache.
+  set(EVENKEEL_PLAIN_ROOMS "")
   set(sanitizer_options -fsanitize=${EVENKEEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   if(EVENKEEL_SANITIZE MATCHES thread)
-    set(EVENKEEL_PLAIN proto core preprocess reorder reorder_problem)
-    # GCC warns of what the instrumentation alone brings.
-    list(APPEND sanitizer_options -O1 -g1 -Wno-error)
+    set(EVENKEEL_PLAIN_ROOMS proto core preprocess reorder reorder_problem)
+    # With assertions. GCC warns of what the instrumentation alone brings.
+    list(APPEND sanitizer_options -O1 -g1 -UNDEBUG -Wno-error)
   endif()
   set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:EVENKEEL_PLAIN>>>)
   add_compile_options("$<${sanitized}:${sanitizer_options}>")
@@ -63,7 +63,7 @@ endfunction()
 function(evenkeel_precompile target headers)
   set(owner evenkeel_${headers})
   get_target_property(plain ${target} EVENKEEL_PLAIN)
-  if(EVENKEEL_PLAIN AND NOT plain)
+  if(EVENKEEL_PLAIN_ROOMS AND NOT plain)
     string(APPEND owner _sanitized)
   endif()
   if(NOT TARGET ${owner})
@@ -98,7 +98,7 @@ function(evenkeel_room name)
   add_library(evenkeel::${name} ALIAS evenkeel_${name})
   target_include_directories(evenkeel_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(evenkeel_${name} PUBLIC ${ROOM_PUBLIC_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
-  if(name IN_LIST EVENKEEL_PLAIN)
+  if(name IN_LIST EVENKEEL_PLAIN_ROOMS)
     set_target_properties(evenkeel_${name} PROPERTIES EVENKEEL_PLAIN ON)
   endif()
   if(EVENKEEL_PRECOMPILE)
